@@ -19,7 +19,7 @@ from orchestrator.scenario.schema import (
     varies_by_slot,
 )
 from testbed.core.impairment import Impairment, Losses
-from testbed.network.shaping import WITHOUT_CREDIT_S, Shape
+from testbed.network.shaping import WITHOUT_CREDIT_S, Shape, serial_queue_frames
 from testbed.system import inside
 from testbed.transport.framing import datagram_bytes
 from testbed.transport.interface import TransportSettings
@@ -36,8 +36,11 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
     """
     is_ns3 = scenario.emulation.air == "ns3"
     by_frame = is_ns3 or not scenario.emulation.transport_kind.is_tcp
+    serial, mtu = scenario.emulation.clock == "virtual" and not is_ns3, scenario.emulation.mtu
     return Shape(
-        mtu=scenario.emulation.mtu,
+        mtu=mtu,
+        # Programs of sessions send what they like, and find the same queues with both clocks.
+        queue_frames=serial_queue_frames(mtu) if serial and not network else Shape.queue_frames,
         charges_headers=scenario.emulation.rate_counts == "frame",
         congestion_control=scenario.emulation.congestion_control,
         initial_window=scenario.emulation.initial_window,
@@ -52,7 +55,7 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         ),
         network=network,
         relay=network and scenario.links.relay,
-        serial=scenario.emulation.clock == "virtual" and not is_ns3,
+        serial=serial,
     )
 
 

@@ -86,7 +86,6 @@ from testbed.transport.framing import ETHERNET_BYTES
 CUBIC, RENO, BBR = 0, 1, 2
 CONTROLS = {"cubic": CUBIC, "reno": RENO, "bbr": BBR}
 """Congestion controls of the model; others are treated as cubic."""
-QUEUED_FRAMES = Shape.queue_frames
 RECEIVER_FRAMES = 45.0
 """Initial window that a receiver offers: 64 KiB."""
 _ONE_FRAME_BITS = 1e18
@@ -142,6 +141,8 @@ class TcpModel:
     """Further bits of a message without content that opens a connection."""
     packet_s: float = 0.0
     """Longest packet, in s at the link's rate."""
+    queue_frames: int = Shape.queue_frames
+    """Frames in the queue of a link."""
     held_s: float = 0.0
     """Time before the broadcast's start at which its first window is handed over to serial lines.
     """
@@ -220,7 +221,7 @@ class TcpModel:
             packet_s=self.packet_s,
             held_s=self.held_s,
             acknowledgement_bits=ACKNOWLEDGEMENT_BITS,
-            queued_frames=QUEUED_FRAMES,
+            queued_frames=self.queue_frames,
             grant_s=tuple(grants.grant_s),
             acknowledgements=acknowledgements,
             transfers=transfers,
@@ -270,6 +271,7 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         receipt_bits=8.0 * receipt_bytes if serial else 0.0,
         opening_bits=8.0 * (transfer_bytes(choices, 0, 0) - receipt_bytes),
         packet_s=0.0 if shape.single_frames else shape.packet_s / dilation,
+        queue_frames=shape.queue_frames,
         held_s=FILL_S / dilation if kept else 0.0,
         # On a shared band, a transfer waits for its first windows, then has its part of the band.
         grants=Grants((0.0, 0.0), each("delay_s")) if is_shared else None,

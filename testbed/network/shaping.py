@@ -54,6 +54,9 @@ ACKNOWLEDGEMENT_BYTES = 66
 """The frame that acknowledges: Ethernet, IP, and TCP with time stamps."""
 _MOST_PACKET_BYTES = 64_000
 """The valve lets no packet of 64 KiB pass."""
+_QUEUED_PACKETS = 4
+"""Packets of a transfer in the queue: TCP has three there, or one more while the first is being
+sent."""
 ROOT = 0xFFFF_FFFF
 VALVE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
 """Handles of the three qdiscs of an end."""
@@ -161,8 +164,7 @@ class Shape:
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
         if self.serial and self.packet_s and 0 < back_bps < math.inf:
             needed = 2 * ACKNOWLEDGEMENT_BYTES * rate_bps / back_bps / self.frame_bytes
-            # TCP has three packets in the queue, or one more while the first is being sent.
-            frames = max(frames, min(math.ceil(needed), self.queue_frames // 4))
+            frames = max(frames, min(math.ceil(needed), self.queue_frames // _QUEUED_PACKETS))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
 
     @property
@@ -170,7 +172,7 @@ class Shape:
         """Largest ratio of a serial line's rate to that of its other direction at which TCP's
         acknowledgements do not limit it; infinity for other links, which accumulate credit for
         them."""
-        largest = self.queue_frames // 4 * self.frame_bytes
+        largest = self.queue_frames // _QUEUED_PACKETS * self.frame_bytes
         return largest / ACKNOWLEDGEMENT_BYTES if self.serial else math.inf
 
     @property
@@ -197,6 +199,12 @@ class Shape:
         if self.serial:
             return 0.0
         return self.frame_bytes * 8 / slot_s
+
+
+def serial_queue_frames(mtu: int) -> int:
+    """The queue of a serial line, which holds the largest packets of a transfer: with fewer frames
+    per packet, acknowledgements would limit it where the other direction is very slow."""
+    return max(Shape.queue_frames, _QUEUED_PACKETS * (_MOST_PACKET_BYTES // mtu))
 
 
 def removal(device: int) -> bytes:

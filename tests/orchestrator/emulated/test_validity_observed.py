@@ -145,9 +145,9 @@ def test_outages_of_the_direction_of_acknowledgements_are_counted_in_late_transf
 
 
 def test_a_link_that_its_acknowledgements_cannot_follow_is_named() -> None:
-    """Packets of 25 frames of 1514 B are 573 times as long as an acknowledgement of 66 B."""
+    """Packets of 42 frames of 1514 B are 963 times as long as an acknowledgement of 66 B."""
     slots = pd.DataFrame({"slot": np.arange(10), "client": 1})
-    rates = slots.assign(uplink_bps=1e6, downlink_bps=5e8 + 1e8 * (slots["slot"] == 4))
+    rates = slots.assign(uplink_bps=1e6, downlink_bps=9e8 + 8e7 * (slots["slot"] == 4))
     transfers = pd.DataFrame(
         {
             "client": [1],
@@ -167,11 +167,11 @@ def test_a_link_that_its_acknowledgements_cannot_follow_is_named() -> None:
         return _acknowledgements(done)
 
     assert cause("virtual") == (
-        "the downlink was up to 600 times as fast as the uplink, which carries the "
-        "acknowledgements: TCP fills it up to 573 times"
+        "the downlink was up to 980 times as fast as the uplink, which carries the "
+        "acknowledgements: TCP fills it up to 963 times"
     )
     assert cause("real") == "", "links save up credit for them"
-    rates["downlink_bps"] = 5e8
+    rates["downlink_bps"] = 9e8
     assert cause("virtual") == ""
 
 

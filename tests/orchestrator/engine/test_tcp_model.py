@@ -397,8 +397,9 @@ def test_a_held_broadcast_takes_what_the_kernel_takes() -> None:
 @pytest.mark.parametrize("back_bps", [0.0, 0.1e6, 0.3e6, 1.15e6, 9e6, 313e6])
 @pytest.mark.parametrize("bps", [0.1e6, 9e6, 49e6, 313e6, 5e9])
 def test_the_engine_expects_the_packets_that_links_are_given(bps: float, back_bps: float) -> None:
-    shape = Shape(serial=True)
-    made = replace(transport(0.0, 0.0, "cubic"), packet_s=shape.packet_s)
+    shape = Shape(serial=True, queue_frames=168)
+    settings = {"packet_s": shape.packet_s, "queue_frames": shape.queue_frames}
+    made = replace(transport(0.0, 0.0, "cubic"), **settings)
     assert packet_frames(made.fresh(), bps, back_bps) == shape.packet_frames(bps, back_bps)
 
 

@@ -23,6 +23,7 @@ from testbed.network.shaping import (
     qdisc_counts,
     queue_counts,
     queues_and_waits,
+    serial_queue_frames,
 )
 from testbed.system import netlink
 
@@ -209,6 +210,15 @@ def test_how_much_a_link_saves_up_and_how_large_a_packet_is() -> None:
     assert shape.lowest_rate(0.1) == pytest.approx(FULL * 80)
     # A packet of two frames takes 4 ms; of its credit a sender that is as late uses all but 2 ms.
     assert shape.early_at(8 * FULL / 2e-3, 2) == pytest.approx(4e-3 + 2e-3 - 3.85e-3)
+
+
+def test_the_queue_of_a_serial_line_has_room_for_packets_that_are_acknowledged_in_time() -> None:
+    assert [serial_queue_frames(mtu) for mtu in (1500, 3000, 9000)] == [168, 100, 100]
+    line = Shape(serial=True, queue_frames=serial_queue_frames(1500))
+    # At 0.8 Mb/s, two acknowledgements of 66 B take as long as 36 frames; 42 are below 64 KB.
+    frames = [line.packet_frames(330e6, back_bps) for back_bps in (330e6, 0.8e6, 0.4e6)]
+    assert frames == [6, 36, 42]
+    assert line.most_asymmetry == 42 * 1514 / 66
 
 
 def test_a_link_is_plain_and_closed_at_first_and_handles_are_of_qdiscs() -> None:
