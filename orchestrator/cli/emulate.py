@@ -103,8 +103,6 @@ def run(
     from orchestrator.cli.virtual import check_waits, enter
     from orchestrator.emulated.options import RunOptions, check_options
     from orchestrator.engine.radio import describe_radio
-    from orchestrator.records.directory import claimed
-    from orchestrator.reporting.live import forwarded, serve
     from orchestrator.scenario.channel import read_trace
     from orchestrator.scenario.combinations import check
     from testbed.host.quiet import wait_until_quiet
@@ -135,10 +133,16 @@ def run(
     check_options(options, output)
     claim = None
     if output is not None:
+        from orchestrator.records.directory import claimed
+
         claim = claimed(output, parsed, overwrite=overwrite, resume=resume)
     enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
-    known = read_trace(trace_file) if live and trace_file is not None else None
-    view = partial(serve, trace=known) if inside.guest_settings() is None else forwarded
+    if live:
+        from orchestrator.reporting.live import forwarded, serve
+
+        known = None if trace_file is None else read_trace(trace_file)
+        here = inside.guest_settings() is None
+        options = replace(options, view=partial(serve, trace=known) if here else forwarded)
     if wait_s is not None:
         with shown("s") as show:
             wait_until_quiet(wait_s, show)
@@ -149,7 +153,7 @@ def run(
             trace_file,
             None,
             output,
-            replace(options, progress=_with_note(others, show), view=view if live else None),
+            replace(options, progress=_with_note(others, show)),
         )
     if json_file is not None:
         write_json(json_file, done.to_json())

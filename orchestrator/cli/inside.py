@@ -3,15 +3,15 @@
 
 """The command line inside virtual time; its output is formatted for the host's terminal.
 
-python -m orchestrator.cli.inside ARGUMENTS
+    python -m orchestrator.cli.inside ARGUMENTS
+
+Imports are within a function, because the processes of the network are forked first.
 """
 
 import sys
 
-import rich
-
-from orchestrator.cli.console import out
-from orchestrator.cli.main import main
+from orchestrator.emulated.guest_jobs import NODE_IMPORTS, end
+from testbed.runtimes.namespace import fork_ahead
 from testbed.system import inside
 
 
@@ -19,10 +19,21 @@ def _main() -> None:
     settings = inside.guest_settings()
     if settings is None:
         sys.exit("testbed: this process is not in virtual time")
+    fork_ahead(NODE_IMPORTS)
+    import rich
+
+    from orchestrator.cli.console import out
+    from orchestrator.cli.main import main
+
     # Not by environment variables, which the programs of a session would see.
     rich.reconfigure(width=settings["columns"], force_terminal=settings["colour"] or None)
     out.limits_lines = settings["columns"] is not None
-    main()
+    try:
+        main()
+    except SystemExit as exited:
+        if not isinstance(exited.code, str):
+            end(exited.code or 0)
+        raise
 
 
 if __name__ == "__main__":

@@ -39,13 +39,11 @@ def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
     from orchestrator.emulated.repeated_session import play_job
     from orchestrator.emulated.virtual import run_job
     from orchestrator.engine.plan import link_bytes, payload_bytes
-    from orchestrator.records.manifest import environment
     from orchestrator.rounds.loop import predict
     from orchestrator.scenario.channel import ns3_launch, open_source
     from orchestrator.scenario.loading import OWN, load
     from orchestrator.scenario.profiles import profile_of
 
-    environment()
     scenario = load(OWN / "scenarios" / "quickstart.yaml", ("emulation.clock=virtual",))
     with open_source(scenario, None) as source:
         for sizing in (payload_bytes, link_bytes):
@@ -76,7 +74,7 @@ def _main() -> int:
     return 0
 
 
-def _end(status: int) -> NoReturn:
+def end(status: int) -> NoReturn:
     """End without freeing each object, which takes long in a guest."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -85,4 +83,4 @@ def _end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _end(_main())
+    end(_main())

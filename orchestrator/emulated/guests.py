@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from orchestrator.records.manifest import cpu, invocation
+from orchestrator.records.manifest import cpu, invocation, program
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
@@ -70,6 +70,7 @@ def play(
         "kernel": found.to_json(),
         "argv": invocation()["argv"],
         "host_cpu": cpu(),
+        "program": program(),
     }
     with ExitStack() as beside:
         if learns:

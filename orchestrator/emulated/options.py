@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.emulated.network import Hosts
-from orchestrator.emulated.observer import Observer
 from orchestrator.rounds.loop import Decide
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.node import NodeId
 from testbed.core.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from orchestrator.emulated.network import Hosts
+    from orchestrator.emulated.observer import Observer
 
 Capture = Literal["frames", "headers"]
 Downlink = Literal["dedicated", "shared"]
@@ -33,7 +35,7 @@ class Placing:
     """Key file of the scheduler."""
     progress: Progress = silent
     """Called with a description of the current step, its progress, and its total."""
-    hosts: Hosts | None = None
+    hosts: "Hosts | None" = None
     """Hosts of the scheduler, once they have been found."""
 
 
@@ -47,11 +49,11 @@ class RunOptions(Placing):
     """Whether to capture whole frames, or only their headers."""
     keep: bool = False
     """Whether the run directory is kept, with a checkpoint after each round and a report."""
-    view: Callable[[Scenario], AbstractContextManager[Observer]] | None = None
+    view: "Callable[[Scenario], AbstractContextManager[Observer]] | None" = None
     """Displays the run while the context that this returns is open."""
     decide: Decide | None = None
     """Function that decides allocations; None: the scenario's own split and shares."""
-    observer: Observer | None = None
+    observer: "Observer | None" = None
     """Observer of events within rounds, which `view` has created."""
 
 

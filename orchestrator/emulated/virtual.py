@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.emulated.guests import in_guest, kernel
-from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.options import DEFAULTS, RunOptions
-from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.policies.registry import decider
 from orchestrator.rounds.loop import predict
@@ -34,7 +32,11 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
             emulated links cannot play the radio.
     """
     check(scenario, "run")
-    inputs_of(scenario)
+    if scenario.workload.compute == "real":
+        # It imports pandas, which takes as long as everything else here.
+        from orchestrator.emulated.inputs import inputs_of
+
+        inputs_of(scenario)
     with open_source(scenario, trace) as source:
         for sizing in (payload_bytes, link_bytes):
             predict(scenario, source, profile_of(scenario), sizing=sizing, rounds=1)
@@ -82,6 +84,8 @@ def run_in_guest(
 
 def run_job(job: dict[str, Any]) -> None:
     """Emulate the scenario of a job of `run_in_guest`, inside the guest."""
+    from orchestrator.emulated.run import run
+
     scenario = validate(job["scenario"], "run")
     trace = None if job["trace"] is None else Path(job["trace"])
     with open_source(scenario, trace) as source:

@@ -90,14 +90,11 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def environment() -> dict[str, Any]:
-    """Factors other than the scenario that may affect results: program, versions, machine and
-    kernel.
-
-    In virtual time, `kernel`, `cpu`, `cores` and `memory_bytes` are those of the virtual machine.
-    `host_cpu` is the CPU that executes the instructions. There it affects no time, but it may
-    affect the last bits of trained weights.
-    """
+def program() -> dict[str, Any]:
+    """What is executed: versions, revision and sources of the testbed, and of packages. The host
+    finds it out for its guests, where reading that many files takes long."""
+    if (known := (inside.guest_settings() or {}).get("program")) is not None:
+        return dict(known)
     commit, dirty = revision()
     return {
         "testbed_version": _versions()["uav-sfl-testbed"],
@@ -106,6 +103,19 @@ def environment() -> dict[str, Any]:
         "source_sha256": source_sha256(),
         "python": platform.python_version(),
         "packages": {name: text for name, text in _versions().items() if name in PACKAGES},
+    }
+
+
+def environment() -> dict[str, Any]:
+    """Factors other than the scenario that may affect results: program, versions, machine and
+    kernel.
+
+    In virtual time, `kernel`, `cpu`, `cores` and `memory_bytes` are those of the virtual machine.
+    `host_cpu` is the CPU that executes the instructions. There it affects no time, but it may
+    affect the last bits of trained weights.
+    """
+    return {
+        **program(),
         "kernel": platform.release(),
         "cpu": cpu(),
         "host_cpu": (inside.guest_settings() or {}).get("host_cpu") or cpu(),
