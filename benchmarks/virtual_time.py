@@ -48,7 +48,11 @@ FAULTS = (
     "faults.random.within_s=8",
     "faults.random.duration_s=[0.1, 1]",
 )
-MANY = ("uavs.tx_power_w=0.4", "radio.uplink_bandwidth_hz=2e8", "radio.downlink_bandwidth_hz=2e8")
+MANY = (
+    *("uavs.tx_power_w=0.4", "radio.uplink_bandwidth_hz=2e8", "radio.downlink_bandwidth_hz=2e8"),
+    # As much as a downlink carries until an acknowledgement has come over the slow uplink.
+    *("emulation.initial_window=150", f"emulation.memory_bytes={10 << 30}"),
+)
 CASES: dict[str, tuple[str, ...]] = {
     "quickstart": ("quickstart", *NONE),
     "captured": ("quickstart", *NONE, "--capture"),
