@@ -8,6 +8,7 @@
 Imports are within a function, because the processes of the network are forked first.
 """
 
+import gc
 import sys
 
 from orchestrator.emulated.guest_jobs import NODE_IMPORTS, end
@@ -20,6 +21,7 @@ def _main() -> None:
     if settings is None:
         sys.exit("testbed: this process is not in virtual time")
     fork_ahead(NODE_IMPORTS)
+    gc.set_threshold(100_000)  # A collection goes through all objects, again and again.
     import rich
 
     from orchestrator.cli.console import out
