@@ -11,6 +11,7 @@ wait for it.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from testbed.transport.wire import RoundSizes
@@ -193,8 +194,10 @@ class ServerWork(Protocol):
         """Release all resources; this is the last call."""
 
 
+@lru_cache(maxsize=4)
 def _zeros(size: int) -> memoryview:
-    """A zeroed buffer; writing it allocates its memory pages before frames arrive."""
+    """A zeroed buffer; writing it allocates its memory pages before frames arrive. Clients of one
+    process share it, because it only ever receives zeros."""
     return memoryview(bytearray(b"\0") * size)
 
 
