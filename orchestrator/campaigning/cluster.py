@@ -12,6 +12,7 @@ it arrives; other studies use the results directly.
 import contextlib
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
@@ -19,7 +20,7 @@ from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from math import ceil
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -245,13 +246,18 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
         finally:
             release()
     elif jobs:
-        spawn = get_context("spawn")
+        spawn, others = get_context("spawn"), active_children()
         with ProcessPoolExecutor(min(workers, len(jobs)), spawn, _end_with_parent) as pool:
             try:
                 for future in as_completed([pool.submit(function, task, job) for job in jobs]):
                     yield from future.result()
             except BrokenProcessPool:
                 raise RunError("a process that computed points was killed") from None
+            except BaseException:  # A signal, or an error: nobody waits for the other jobs.
+                for process in active_children():
+                    if process not in others:
+                        process.kill()
+                raise
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -259,8 +265,10 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
 def _end_with_parent() -> None:
     """End this process of a pool when its parent ends, because it would wait for jobs without end.
 
-    A signal on the parent's death would be missed during imports.
+    A signal on the parent's death would be missed during imports. The parent alone decides what an
+    interrupt from the keyboard ends.
     """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None
 

@@ -75,7 +75,7 @@ def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[st
     first, *more = points
     try:
         child.keep()  # ns-3's process, for the channels of further jobs
-        _check(task, points)
+        check_same(task, points)
         scenario = validate(json.loads(first["scenario"]), "campaign")
         trace = None if first["trace"] is None else Path(first["trace"])
         made_with = environment()
@@ -97,7 +97,12 @@ def release() -> None:
     child.end_kept()
 
 
-def _check(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
+def check_same(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
+    """Check that this worker has the sources and files of the submitting machine.
+
+    Raises:
+        RunError: It has others; the message names the worker.
+    """
     if source_sha256() != task["source_sha256"]:
         raise RunError(f"worker on {platform.node()}: runs other sources than the orchestrator")
     for path, digest in {p: d for point in points for p, d in point["files"].items()}.items():
@@ -285,7 +290,7 @@ def _emulated(
         computed = {"metrics": _metrics(options.metrics, measured)} if options.metrics else {}
         if options.learn:
             computed |= _learned(scenario, measured)
-        return _files_in(folder) | _files(computed)
+        return files_in(folder) | _files(computed)
 
 
 def _session(
@@ -300,12 +305,13 @@ def _session(
         found = play_request(scenario, source, trace, folder, options)
         # Home folders may be large: only files that were read are kept.
         nodes = {str(node) for read in options.reads.values() for node in read.paths(scenario)}
-        files = _files_in(folder, lambda name: not name.startswith("nodes/") or name in nodes)
+        files = files_in(folder, lambda name: not name.startswith("nodes/") or name in nodes)
         table = pd.DataFrame({"metric": list(found), "value": list(found.values())})
         return files | _files({"metrics": table})
 
 
-def _files_in(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> Files:
+def files_in(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> Files:
+    """The contents of the files in a folder, by their paths in it."""
     return {
         name: path.read_bytes()
         for path in sorted(folder.rglob("*"))

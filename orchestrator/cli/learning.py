@@ -19,7 +19,10 @@ from orchestrator.cli.options import (
     Resume,
     Rounds,
     ScenarioFile,
+    SchedulerKey,
     TraceFile,
+    Workers,
+    WorkScheduler,
     rounds_of,
 )
 from orchestrator.interface.learning import VARIANTS
@@ -53,6 +56,9 @@ def learn(
         bool,
         typer.Option("--resume", help="Continue a training that was interrupted, round by round."),
     ] = False,
+    scheduler: WorkScheduler = None,
+    key: SchedulerKey = None,
+    workers: Workers = None,
 ) -> None:
     """Train the model of a scenario without emulating a network.
 
@@ -67,13 +73,20 @@ def learn(
     """
     from orchestrator.interface import learning
     from orchestrator.scenario.loading import load
+    from testbed.host.dask_cluster import Cluster
 
     given = [*(overrides or []), *rounds_of(rounds)]
+    cluster = Cluster(scheduler, workers, pool=True, key=key)
     first = load(scenario, given).seed
     scenarios = [load(scenario, [*given, f"seed={n}"]) for n in range(first, first + seeds)]
     with shown("rounds") as show:
         done = learning.learn_each(
-            output, scenarios, overwrite=overwrite, resume=resume, progress=show
+            output,
+            scenarios,
+            cluster=cluster,
+            overwrite=overwrite,
+            resume=resume,
+            progress=show,
         )
     for line in done.sentences:
         out.print(line, markup=False, highlight=False, soft_wrap=True)

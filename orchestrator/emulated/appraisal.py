@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Learns seeds, appraises what was learned, and gives evaluations the costs of predicted rounds."""
+"""Appraises what was learned, and gives evaluations the costs of predicted rounds."""
 
 import logging
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,71 +12,12 @@ import pandas as pd
 
 from orchestrator.analysis.learned import curve_of
 from orchestrator.emulated.learning import evaluates, learning_settings, place
-from orchestrator.emulated.trajectory import learn_into
 from orchestrator.records.appraised import Appraised, Client
-from orchestrator.records.directory import part_of
-from orchestrator.records.learned import (
-    CURVES,
-    OF_SEED,
-    STATE,
-    Trajectory,
-    is_trajectory,
-    read_trajectory,
-)
-from orchestrator.scenario.schema import Scenario
+from orchestrator.records.learned import CURVES, STATE, Trajectory
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 
 log = logging.getLogger(__name__)
-
-
-def learn_seeds(
-    out: Path,
-    scenarios: Sequence[Scenario],
-    *,
-    overwrite: bool = False,
-    resume: bool = False,
-    progress: Progress = silent,
-) -> list[Path]:
-    """Learn scenarios that differ in their seeds, appraise each, and give it times.
-
-    A single scenario is learned into `out`, and several into folders in it.
-
-    Args:
-        out: Output folder.
-        scenarios: The scenarios.
-        overwrite: Whether earlier trajectories are replaced.
-        resume: Whether to continue what was interrupted; seeds that are complete are kept.
-        progress: Called after each round.
-
-    Returns:
-        The folder of each scenario.
-
-    Raises:
-        InputError: See `learn_into`; or a seed that is complete has another scenario.
-    """
-    if resume and overwrite:
-        raise InputError("`resume`: does not go together with `overwrite`")
-    several = len(scenarios) > 1
-    folders = [out / f"{OF_SEED}{one.seed}" if several else out for one in scenarios]
-    begun = any(is_trajectory(folder) or part_of(folder).exists() for folder in folders)
-    for folder, scenario in zip(folders, scenarios, strict=True):
-        if several and resume and is_trajectory(folder):
-            made = read_trajectory(folder)
-            if made.scenario != scenario:
-                raise InputError(f"`resume`: {folder} has learned another scenario")
-        else:
-            made = learn_into(
-                folder,
-                scenario,
-                overwrite=overwrite and is_trajectory(folder),
-                resume=resume and (not several or not begun or part_of(folder).exists()),
-                progress=progress,
-            )
-        if not (folder / CURVES).exists():
-            appraise(made)
-            time_by_prediction(made)
-    return folders
 
 
 def appraise(trajectory: Trajectory) -> Appraised | None:

@@ -9,12 +9,13 @@ checkpoint is written, from which training that was interrupted continues with t
 """
 
 import fcntl
+import gc
 import hashlib
 import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
@@ -71,6 +72,7 @@ from testbed.core.progress import Progress, silent
 from testbed.core.registry import POLICIES, failures
 from testbed.system.files import sha256_of, write_whole
 from testbed.system.folders import cache_folder
+from testbed.transport.wire import RoundSizes
 from workloads.data.parts import FIELD
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,12 @@ DECIDED = (*OF_WORKLOAD, "clients")
 """Fields of `Allocation` on which learning depends, apart from the split point."""
 
 
-def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Trajectory:
+def learn(
+    scenario: Scenario,
+    folder: Path,
+    progress: Progress = silent,
+    invoked: Mapping[str, Any] | None = None,
+) -> Trajectory:
     """Learn all rounds of a scenario and write the trajectory into an existing folder.
 
     Rounds in the folder's checkpoint are not learned again.
@@ -90,6 +97,7 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         scenario: Scenario to learn.
         folder: Output folder, as of `orchestrator.records.directory.run_folder`.
         progress: Called after each round.
+        invoked: The command for the manifest; None: that of this process.
 
     Raises:
         InputError: The result of learning depends on times, or nothing is learned; or the model,
@@ -106,7 +114,7 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         )
     about: dict[str, Any] = {
         **environment(),
-        **invocation(),
+        **(invoked or invocation()),
         "seed": scenario.seed,
         "started": now(),
         "data": inputs.data,
@@ -121,6 +129,9 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
     about["decided"] = bool(made)
     with ExitStack() as stack:
         learning = _Learning(scenario, stack, made)
+        # Collections of garbage would otherwise visit all objects of the libraries in each round.
+        gc.freeze()
+        stack.callback(gc.unfreeze)
         learning.play(checkpoint, folder / BEST, progress)
         table = whole_table(learning.tables)
         about |= {"partition": learning.partition, "finished": now(), "diverged": None}
@@ -195,6 +206,7 @@ def learn_into(
     overwrite: bool = False,
     resume: bool = False,
     progress: Progress = silent,
+    invoked: Mapping[str, Any] | None = None,
 ) -> Trajectory:
     """Learn as `learn` does, and put the trajectory into place when it is complete.
 
@@ -204,13 +216,14 @@ def learn_into(
         overwrite: Whether an earlier trajectory in `out` is replaced at the end.
         resume: Whether to continue what was interrupted; there must be such.
         progress: Called after each round.
+        invoked: See `learn`.
 
     Raises:
         InputError: See `learn` and `orchestrator.records.directory.run_folder`.
     """
     claim = run_folder(out, scenario, overwrite=overwrite, resume=resume, keeps_uavs=True)
     with claim as folder:
-        made = learn(scenario, folder, progress)
+        made = learn(scenario, folder, progress, invoked)
     return replace(made, folder=str(out))
 
 
@@ -296,6 +309,14 @@ class _Learning:
         choose = selection(self._scenario)
         profile = profile_of(self._scenario)
         splits = fixed_allocation(self._scenario).splits.tolist()
+
+        def sizes_in(scenario: Scenario) -> list[RoundSizes]:
+            return [
+                round_sizes(scenario, profile, split, client)
+                for client, split in enumerate(splits, start=1)
+            ]
+
+        sizes = sizes_in(self._scenario)
         import torch
 
         unknown: Any = None
@@ -311,11 +332,8 @@ class _Learning:
             scenario = self._scenario
             if self._decided:
                 scenario = decided(scenario, self._decided[index])
+                sizes = sizes_in(scenario)
                 clients = sorted(self._decided[index].clients or clients)
-            sizes = [
-                round_sizes(scenario, profile, split, client)
-                for client, split in enumerate(splits, start=1)
-            ]
             self._begin(index, clients, splits, sizes)
             tables.append(self._trained(index, clients, scenario.workload))
             self._gather()
@@ -422,18 +440,18 @@ class _Learning:
             self._at_server(lambda: self.server.aggregate(clients))
         notes = self.server.notes()
         self.diverged[index] = notes["diverged"]
-        table = pd.DataFrame(rows, columns=COLUMNS)
-        table = table.sort_values(["client", "iteration"], ignore_index=True)
         by_client = [
             {client: self._clients[client].notes()["wire_errors"] for client in clients},
             notes["wire_errors"],
         ]
-        for column, errors in zip(ERRORS, by_client, strict=True):
-            table[column] = [
-                errors[client][iteration - 1] if errors[client] else math.nan
-                for client, iteration in zip(table["client"], table["iteration"], strict=True)
-            ]
-        return table
+        rows.sort(key=lambda row: row[2:4])  # by client and iteration
+        return pd.DataFrame(
+            [
+                (*row, *(own[row[2]][row[3] - 1] if own[row[2]] else math.nan for own in by_client))
+                for row in rows
+            ],
+            columns=[*COLUMNS, *ERRORS],
+        )
 
     def _forward(self, client: int, iteration: int) -> None:
         """Compute one batch of a client, up to the gradient of its smashed data."""

@@ -426,7 +426,7 @@ class Work(_Structure):
 
 
 class Chain(_Structure):
-    """CPSFL's downlink, see `orchestrator.analytical.closed_forms.Pipeline`; arrays of shape [K]."""
+    """CPSFL's downlink, see `orchestrator.analytical.closed_forms.Pipeline`; arrays are [K]."""
 
     _fields_ = (
         *((name, _Pointer) for name in ("ready_s", "lag_s", "sg_s", "tail_s")),

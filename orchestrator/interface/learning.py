@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.scenario.schema import Scenario
+    from testbed.host.dask_cluster import Cluster
 
 VARIANTS = ("drl", "drl-", "fixed-ra", "fixed-u")
 """Variants of the agent; a list of its own, because help texts do without torch."""
@@ -49,6 +50,9 @@ def learn(
     seeds: int = 1,
     overwrite: bool = False,
     resume: bool = False,
+    scheduler: str | None = None,
+    key: str | Path | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> StudyResult:
     """Train the model of a scenario without emulating a network.
@@ -61,6 +65,9 @@ def learn(
             a folder of its own in `out`.
         overwrite: Whether earlier results in `out` are replaced.
         resume: Whether to continue a training that was interrupted, round by round.
+        scheduler: Address of a Dask scheduler whose workers train. Default: this machine.
+        key: Key file of the scheduler.
+        workers: Number of processes that train seeds side by side. Default: one per core.
         progress: Called with a description of the current step, its progress, and its total.
             Default: a bar in a notebook.
 
@@ -74,23 +81,29 @@ def learn(
     """
     if not isinstance(seeds, int) or not 1 <= seeds <= MOST_SEEDS:
         raise InputError(f"`seeds`: must be from 1 to {MOST_SEEDS}, not {shortened(seeds)}")
+    from testbed.host.dask_cluster import Cluster
+
     first = resolved(scenario, None, rounds)
     numbers = range(first.seed, first.seed + seeds)
     scenarios = [first, *(changed(first, {"seed": seed}, "`seeds`") for seed in numbers[1:])]
     folder = path_of(out, "`out`: must be a path")
-    return learn_each(folder, scenarios, overwrite=overwrite, resume=resume, progress=progress)
+    cluster = Cluster(scheduler, workers, pool=True, key=None if key is None else Path(key))
+    return learn_each(
+        folder, scenarios, cluster=cluster, overwrite=overwrite, resume=resume, progress=progress
+    )
 
 
 def learn_each(
     folder: Path,
     scenarios: "Sequence[Scenario]",
     *,
+    cluster: "Cluster",
     overwrite: bool,
     resume: bool,
     progress: Progress | None,
 ) -> StudyResult:
     """The work of `learn`, for scenarios that differ in their seeds."""
-    from orchestrator.emulated.appraisal import learn_seeds
+    from orchestrator.campaigning.seeds import learn_seeds
     from orchestrator.emulated.trajectory import check
     from orchestrator.records.learned import has_trajectories, is_trajectory
     from orchestrator.reporting import learned_report, xy_plots
@@ -101,7 +114,14 @@ def learn_each(
         check_empty(folder, replaces=overwrite and replaced(folder))
     check(scenarios[0])
     with followed(progress) as show:
-        folders = learn_seeds(folder, scenarios, overwrite=overwrite, resume=resume, progress=show)
+        folders = learn_seeds(
+            folder,
+            scenarios,
+            cluster=cluster,
+            overwrite=overwrite,
+            resume=resume,
+            progress=show,
+        )
     if overwrite and several:
         empty(folder, [own.name for own in folders])  # of other seeds, or of a single one
     learned_report.write_learned_report(folder)

@@ -108,6 +108,8 @@ class Registry:
         self.group, self.key = group, key
         self.built_in: dict[str, Any] = {}
         self._parameters, self._given = parameters, given
+        self._signatures: dict[str, tuple[Any, list[inspect.Parameter]]] = {}
+        """By name: the object that was checked last, and its parameters."""
         GROUPS.append(self)
 
     def add(self, built_in: Mapping[str, Any]) -> None:
@@ -187,8 +189,10 @@ class Registry:
 
     def _check_signature(self, name: str, parameters: Mapping[str, Any]) -> None:
         found = self.find(name) if name in self.built_in else self.function(name)
-        signature = inspect.signature(found).parameters.values() if callable(found) else ()
-        taken = list(signature)[self._given :]
+        if self._signatures.get(name, (None,))[0] is not found:
+            signature = inspect.signature(found).parameters.values() if callable(found) else ()
+            self._signatures[name] = found, list(signature)
+        taken = self._signatures[name][1][self._given :]
         known = {each.name: each for each in taken if each.kind is not each.VAR_KEYWORD}
         where = self._parameters.format(name)
         if parameters and not taken:

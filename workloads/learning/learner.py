@@ -7,10 +7,12 @@ A `ClientLearner` and a `ServerLearner` exchange plain tensors; by default (one 
 client) the result does not depend on how and when these are transferred.
 """
 
+import inspect
 import math
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -128,6 +130,8 @@ class Trainees:
         if self._trained:
             with without_compiler():
                 self._optimiser = _optimiser(self._trained, training, rate)
+            # Without the hooks of torch's profiler and compiler: they cost as much as a small step.
+            self._step = partial(inspect.unwrap(type(self._optimiser).step), self._optimiser)
 
     def _add(self, layout: Layout, start: int, values: Tensor) -> None:
         gradient = torch.zeros_like(values)
@@ -248,8 +252,8 @@ class Trainees:
                 self.part.steps += 1
             if self._clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self._trained, self._clip_norm)
-            with without_compiler():
-                self._optimiser.step()
+            with without_compiler(), torch.no_grad():
+                self._step()
             for gradient in gradients:
                 gradient.zero_()
         self._waiting = 0
@@ -324,9 +328,10 @@ class ClientLearner:
         """CB: propagate the gradient of the smashed data and update the adapters by one step."""
         assert self._trainees is not None, "call begin_round first"
         assert self._smashed is not None, "call forward first"
-        # Recomputation reads the adapters again, and another learner may have used the model since.
-        # It would update statistics a second time.
-        self._model.attach(self._trainees.without_statistics(), [self._batch])
+        if self._training.recompute:
+            # It reads the adapters again, and another learner may have used the model since; it
+            # would update statistics a second time.
+            self._model.attach(self._trainees.without_statistics(), [self._batch])
         if self._smashed.requires_grad:
             torch.autograd.backward(self._smashed, gradient.to(self._model.device, torch.float32))
         self._smashed = None
@@ -823,8 +828,9 @@ class ServerLearner:
 
         self.diverged = [
             client
-            for client, (_, model) in zip(taking_part, whole_models(), strict=True)
-            if not torch.isfinite(model).all()
+            for client in taking_part
+            if not torch.isfinite(adapters[client]).all()
+            or not torch.isfinite(self._trainees[client].values).all()
         ]
         before = self._vector.double()
         parameters = layout.spans(0, layout.size)

@@ -3,7 +3,9 @@
 
 """What is learned is appraised by class and client, and timed by the predicted rounds."""
 
+import json
 import shutil
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,26 @@ from typer.testing import CliRunner
 
 import orchestrator as tb
 from orchestrator.analysis.learned import curve_of
+from orchestrator.campaigning import seeds as seeds_module
+from orchestrator.campaigning.seeds import learn_seeds
 from orchestrator.cli.main import app
 from orchestrator.emulated import appraisal
-from orchestrator.emulated.appraisal import learn_seeds, time_by_prediction
+from orchestrator.emulated.appraisal import time_by_prediction
 from orchestrator.emulated.learning import learning_settings, place
 from orchestrator.emulated.trajectory import learn_into
+from orchestrator.records.appraised import FILE as APPRAISED
 from orchestrator.records.appraised import read_appraised
 from orchestrator.records.directory import part_of
-from orchestrator.records.learned import STATE, read_trajectories, read_trajectory
+from orchestrator.records.learned import (
+    BEST,
+    CURVES,
+    KIND,
+    STATE,
+    read_trajectories,
+    read_trajectory,
+)
 from testbed.core.errors import InputError
+from testbed.host.dask_cluster import Cluster
 
 pytest.importorskip("torch")
 
@@ -63,6 +76,27 @@ def test_each_seed_has_its_folder_and_the_page_has_all(learned: Path) -> None:
     assert (one.scenario.seed, two.scenario.seed) == (1, 2)
     assert one.scenario.model_copy(update={"seed": 2}) == two.scenario
     assert "Over 2 seeds" in Page((learned / "report.html").read_text()).words("overview")
+
+
+def test_seeds_that_are_trained_side_by_side_have_the_bytes_of_one_process(
+    learned: Path, tmp_path: Path
+) -> None:
+    learn_seeds(tmp_path / "two", [tb.load("quickstart", KEYS | {"seed": 2})])
+    for name in (STATE, BEST, f"{KIND}.parquet", APPRAISED, CURVES, "scenario.json"):
+        assert (learned / "seed-2" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    words = [
+        json.loads((folder / "manifest.json").read_text())["argv"]
+        for folder in (learned / "seed-2", tmp_path / "two")
+    ]
+    assert words[0] == words[1]  # Both are of this process.
+
+
+def test_an_error_of_a_worker_is_one_line(tmp_path: Path) -> None:
+    missing = KEYS | {"workload.data.source": str(tmp_path / "missing")}
+    given = [tb.load("quickstart", missing | {"seed": seed}) for seed in (1, 2)]
+    with pytest.raises(InputError, match=r"^workload\.data\.source: .*missing"):
+        learn_seeds(tmp_path / "out", given, cluster=Cluster(workers=2, pool=True))
+    assert not any(process.is_alive() for process in active_children())
 
 
 def test_the_confusion_is_that_of_the_last_evaluation(learned: Path) -> None:
@@ -150,9 +184,7 @@ def test_seeds_that_are_complete_are_kept_and_others_continue(
     calls: list[tuple[str, bool, bool]] = []
     stops = {"seed-3"}
 
-    def pretend(
-        folder: Path, scenario: Any, *, overwrite: bool, resume: bool, progress: Any
-    ) -> Any:
+    def pretend(folder: Path, scenario: Any, *, overwrite: bool, resume: bool, **_: Any) -> Any:
         calls.append((folder.name, overwrite, resume))
         if folder.name in stops:
             part_of(folder).mkdir(parents=True)
@@ -160,7 +192,7 @@ def test_seeds_that_are_complete_are_kept_and_others_continue(
         shutil.rmtree(folder, ignore_errors=True)
         return read_trajectory(write_learned(folder, seed=scenario.seed))
 
-    monkeypatch.setattr(appraisal, "learn_into", pretend)
+    monkeypatch.setattr(seeds_module, "learn_into", pretend)
     out = tmp_path / "out"
     given = [small_scenario(seed) for seed in (1, 2, 3, 4)]
     with pytest.raises(Stopped):
