@@ -254,9 +254,9 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
             except BrokenProcessPool:
                 raise RunError("a process that computed points was killed") from None
             except BaseException:  # A signal, or an error: nobody waits for the other jobs.
-                for process in active_children():
-                    if process not in others:
-                        process.kill()
+                for process in set(active_children()).difference(others):
+                    process.kill()
+                    process.join()
                 raise
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)

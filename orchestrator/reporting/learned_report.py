@@ -150,6 +150,7 @@ def render(name: str, learned: Sequence[Learned]) -> str:
         evaluations=evaluations[:MOST_ROWS],
         total=len(evaluations),
         holdings=bars,
+        natural=_natural_clients(first),
         class_names=first.appraised.names if first.appraised else [],
         class_colours={
             part["class"]: part["colour"]
@@ -452,6 +453,17 @@ def _facts(learned: Sequence[Learned]) -> dict[str, str]:
         "Seeds": ", ".join(str(each.seed) for each in learned),
         "Versions": ", ".join(f"{n} {versions[n]}" for n in ("torch", "timm") if n in versions),
     }
+
+
+def _natural_clients(learned: Learned) -> list[dict[str, Any]]:
+    """The natural client of each UAV with its samples; empty if there are none."""
+    names, counts = learned.manifest.get("clients"), counts_of(learned.manifest.get("partition"))
+    if not isinstance(names, list) or len(names) != len(counts):
+        return []
+    return [
+        {"uav": uav, "name": str(name), "samples": sum(n for _, n in row)}
+        for uav, (name, row) in enumerate(zip(names, counts, strict=True), start=1)
+    ]
 
 
 def _keys(parameters: Mapping[str, Any]) -> str:

@@ -36,6 +36,7 @@ def write_learned(
     times: bool = True,
     appraised: bool = True,
     remarks: Sequence[str] = (),
+    natural: Sequence[str] = (),
     **keys: Any,
 ) -> Path:
     """A folder of two UAVs with these evaluations, one before the first round and one after each.
@@ -57,6 +58,7 @@ def write_learned(
     table = pd.DataFrame(rows, columns=[*columns, "smashed_error", "gradient_error"])
     about = {"seed": seed, "command": "", "argv": ["testbed", "learn"], "partition": PARTITION}
     about |= {"data": "3 classes", "remarks": list(remarks), "packages": {"torch": "2.0"}}
+    about |= {"clients": list(natural)} if natural else {}
     folder.mkdir(parents=True)
     write_trajectory(folder, scenario, table, about, b"")
     if times:

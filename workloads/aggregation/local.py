@@ -88,6 +88,11 @@ class LocalStep:
     def finish(self, part: Part) -> None:
         """Called after the last step; may change `values` and `state`, and fills `sent`."""
 
+    def own(self, state: Mapping[str, "Tensor"]) -> Mapping[str, "Tensor"]:
+        """The tensors of a side's state that replace those of the global model, by name, when the
+        client's model is evaluated; none by default."""
+        return {}
+
 
 class Proximal(LocalStep):
     """The additional loss mu/2 ||w - w_global||² (FedProx, Li et al. 2020, eq. 2)."""
@@ -109,7 +114,7 @@ class Proximal(LocalStep):
 
 class Personal(LocalStep):
     """Tensors that are not global: each client continues with its own (FedPer, Arivazhagan et al.
-    2019). The global model has their mean."""
+    2019). The global model has their mean, but a client's model is evaluated with its own."""
 
     remembers = True
 
@@ -147,6 +152,10 @@ class Personal(LocalStep):
         for name, tensor in part.views(part.values).items():
             if self._pattern.search(name):
                 part.state[name] = tensor.clone()
+
+    def own(self, state: Mapping[str, "Tensor"]) -> Mapping[str, "Tensor"]:
+        """All of them."""
+        return state
 
 
 def kept(state: Mapping[str, Any], where: str, to: "dtype | None" = None) -> "dict[str, Tensor]":

@@ -4,7 +4,7 @@
 """Appraisal of a trained state: which classes it confuses, and how well it serves each client."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from workloads.data.pictures import Pictures
 from workloads.data.samples import ClientData, Dataset, open_data
-from workloads.learning.learner import initial_own, own_tensors
-from workloads.learning.model import SplitModel
+from workloads.learning.learner import has_own, initial_own, own_tensors, under, with_own
+from workloads.learning.model import BS_STATE, UAV_STATE, SplitModel
 from workloads.learning.real import Opened, Settings, evaluated_samples
 from workloads.models.seeds import generator
 
@@ -68,9 +68,10 @@ def appraise(settings: Settings, state: bytes) -> Appraisal:
     """
     opened = Opened.of(settings)
     model, tensors = opened.model, safetensors.torch.load(state)
-    model.attach(model.layout.views(model.layout.vector(tensors).to(model.device)))
+    views = model.layout.views(model.layout.vector(tensors).to(model.device))
+    differ = model.own.size or has_own(settings.training.local_steps)
     clients = [
-        _of_client(model, settings, share, own_tensors(tensors, share.client))
+        _of_client(model, settings, share, views, own_tensors(tensors, share.client))
         for share in opened.shares
     ]
     held_out = open_data(settings.data, settings.model.classes, model.input, train=False)
@@ -79,8 +80,8 @@ def appraise(settings: Settings, state: bytes) -> Appraisal:
     if isinstance(held_out, Pictures) and held_out.classes <= MOST_CLASSES:
         names = [str(name) for name in held_out.names]
         confusion = np.zeros((held_out.classes, held_out.classes), np.int64)
-        for share in opened.shares if model.own.size else opened.shares[:1]:
-            _attach_own(model, own_tensors(tensors, share.client))
+        for share in opened.shares if differ else opened.shares[:1]:
+            _attach(model, settings, views, own_tensors(tensors, share.client))
             chosen = evaluated_samples(len(held_out.labels), settings)
             for _, predicted, labels in _passes(model, settings, held_out, chosen):
                 np.add.at(confusion, (labels, predicted), 1)
@@ -88,9 +89,13 @@ def appraise(settings: Settings, state: bytes) -> Appraisal:
 
 
 def _of_client(
-    model: SplitModel, settings: Settings, share: ClientData, own: dict[str, Tensor]
+    model: SplitModel,
+    settings: Settings,
+    share: ClientData,
+    views: Mapping[str, Tensor],
+    own: dict[str, Tensor],
 ) -> ClientAppraisal:
-    _attach_own(model, own)
+    _attach(model, settings, views, own)
     random = np.random.default_rng([settings.data.seed, share.client])
     chosen = random.permutation(share.indices)[: settings.evaluate_samples]
     losses, hits, count = 0.0, 0, 0
@@ -103,14 +108,18 @@ def _of_client(
     return ClientAppraisal(share.client, len(share.indices), len(chosen), mean, accuracy)
 
 
-def _attach_own(model: SplitModel, own: dict[str, Tensor]) -> None:
-    """Attach the tensors that stay with a client, if there are any."""
+def _attach(
+    model: SplitModel, settings: Settings, views: Mapping[str, Tensor], own: dict[str, Tensor]
+) -> None:
+    """Attach the model of a client: the global one with the tensors that stay with the client."""
+    states = [under(kind, own) for kind in (UAV_STATE, BS_STATE)]
+    model.attach(with_own(views, settings.training.local_steps, states))
     if model.own.size:
-        views = model.own.views(initial_own(model))
-        for name, view in views.items():
+        initial = model.own.views(initial_own(model))
+        for name, view in initial.items():
             if name in own:  # A state may have more, such as what a local step keeps.
                 view.copy_(own[name])
-        model.attach(views)
+        model.attach(initial)
 
 
 @torch.no_grad()

@@ -359,7 +359,7 @@ class ClientLearner:
 
     def load_own(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from a result of `own`; others of these tensors are unchanged."""
-        self._state = _under(UAV_STATE, tensors)
+        self._state = under(UAV_STATE, tensors)
         _load(self._model.own.views(self._own), tensors)
 
 
@@ -384,7 +384,7 @@ def _load(into: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
         into[name].copy_(tensor)
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names have a prefix, by the rest of their names."""
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
@@ -949,20 +949,20 @@ class ServerLearner:
         self._vector = self._model.layout.vector(state)
         self._memory = {
             name: tensor.double()
-            for name, tensor in _under(MEMORY, state).items()
+            for name, tensor in under(MEMORY, state).items()
             if not f"{MEMORY}{name}".startswith(RULE_STATE)
         }
         for client in self._clients:
             own = own_tensors(state, client)
-            of_rule = _under(f"{RULE_STATE}{client}.", state)
+            of_rule = under(f"{RULE_STATE}{client}.", state)
             self._states[RULE_STATE][client] = {n: t.double() for n, t in of_rule.items()}
-            self._states[BS_STATE][client] = dict(_under(BS_STATE, own))
+            self._states[BS_STATE][client] = dict(under(BS_STATE, own))
             self.load_own(client, own)
 
     def load_own(self, client: int, tensors: Mapping[str, Tensor]) -> None:
         """Load the tensors that stay with a client, by name: a result of `ClientLearner.own`, or
         more."""
-        self._states[UAV_STATE][client] = dict(_under(UAV_STATE, tensors))
+        self._states[UAV_STATE][client] = dict(under(UAV_STATE, tensors))
         if client in self._own:
             _load(self._model.own.views(self._own[client]), tensors)
 
@@ -973,11 +973,15 @@ class ServerLearner:
         If a part of the model stays with each client, the means over the models of all clients.
         """
         model, found = self._model, []
+        differ = bool(self._own) or has_own(self._local_steps)
         with self._lock:
-            model.attach(model.layout.views(self._vector.to(model.device)))
+            views = model.layout.views(self._vector.to(model.device))
             labels = labels.to(model.device).flatten()
-            for own in self._own.values() or [torch.zeros(0)]:
-                model.attach(model.own.views(own))
+            for client in self._clients if differ else self._clients[:1]:
+                states = [self._states[kind][client] for kind in (UAV_STATE, BS_STATE)]
+                model.attach(with_own(views, self._local_steps, states))
+                if client in self._own:
+                    model.attach(model.own.views(self._own[client]))
                 smashed = model.client(samples.to(model.device), 1)
                 logits = model.server(smashed, 1).flatten(0, -2)
                 loss = functional.cross_entropy(logits, labels)
@@ -987,6 +991,34 @@ class ServerLearner:
         return sum(losses) / len(found), sum(accuracies) / len(found)
 
 
+def with_own(
+    views: Mapping[str, Tensor],
+    steps: Sequence[tuple[str, LocalStep]],
+    states: Sequence[Mapping[str, Tensor]],
+) -> dict[str, Tensor]:
+    """The tensors of the global model with those that local steps replace for a client.
+
+    Args:
+        views: Tensors of the global model by name.
+        steps: The local steps.
+        states: The client's state on each side.
+    """
+    found = dict(views)
+    for name, tensor in (
+        item for _, step in steps for state in states for item in step.own(state).items()
+    ):
+        if name in found:
+            # A client of smaller rank does not have the other rows and columns.
+            found[name] = torch.zeros_like(found[name])
+            found[name][tuple(map(slice, tensor.shape))] = tensor.to(found[name])
+    return found
+
+
+def has_own(steps: Sequence[tuple[str, LocalStep]]) -> bool:
+    """Whether local steps replace tensors of the global model when clients are evaluated."""
+    return any(type(step).own is not LocalStep.own for _, step in steps)
+
+
 def own_tensors(state: Mapping[str, Tensor], client: int) -> dict[str, Tensor]:
     """Tensors that stay with a client, by name, in a result of `ServerLearner.state`."""
-    return _under(f"{OWN}{client}.", state)
+    return under(f"{OWN}{client}.", state)

@@ -5,6 +5,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,37 @@ def test_where_statistics_stay_each_client_is_judged_with_its_own(tmp_path: Path
     assert found.matrix.sum() == 3 * 15  # The held-out samples, once with the model of each UAV.
     accuracy = made.table.loc[made.table["data"] == "held-out", "accuracy"].iloc[-1]
     assert np.trace(found.matrix) / found.matrix.sum() == pytest.approx(accuracy)
+
+
+def test_with_personal_tensors_each_client_is_judged_with_its_own(tmp_path: Path) -> None:
+    """Evaluation and appraisal equal those of each client's whole model, which is attached here."""
+    import safetensors.torch
+
+    from workloads.learning.learner import BS_STATE, ServerLearner, own_tensors
+    from workloads.learning.real import Opened, Settings
+
+    keys = {"rounds": 1, "workload.local_step": "personal", "workload.learning_rate": 0.05}
+    made = learn_into(tmp_path / "out", tb.load("quickstart", KEYS | keys))
+    found = appraisal.appraise(made)
+    assert found is not None
+    assert found.matrix.sum() == 3 * 15
+    row = made.table[made.table["data"] == "held-out"].iloc[-1]
+    assert np.trace(found.matrix) / found.matrix.sum() == pytest.approx(row["accuracy"])
+    given = learning_settings(made.scenario)
+    assert given is not None
+    settings = Settings.from_json(given | place(made.scenario.base_station))
+    state = safetensors.torch.load((Path(made.folder) / STATE).read_bytes())
+    plain = {name: tensor for name, tensor in state.items() if not name.startswith("clients.")}
+    losses = []
+    for share in Opened.of(settings).shares:
+        kept = own_tensors(state, share.client)
+        own = {n: kept[f"{BS_STATE}{n}"] for n in plain if f"{BS_STATE}{n}" in kept}
+        assert {"head.fc.weight", "head.fc.bias"} <= own.keys() <= plain.keys()
+        assert any(not own[name].equal(plain[name]) for name in own)
+        server = ServerLearner(
+            Opened.of(settings).model, [1], replace(settings.training, local_step=None)
+        )
+        server.load_state(plain | own)
+        order = np.random.default_rng([settings.data.seed, share.client]).permutation(share.indices)
+        losses.append(server.evaluate(*share.dataset.batch(order[:15]))[0])
+    assert [each.loss for each in found.clients] == pytest.approx(losses, rel=1e-5)

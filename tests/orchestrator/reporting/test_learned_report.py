@@ -22,7 +22,12 @@ from orchestrator.analysis.learned import Group, coinciding, improvements
 from orchestrator.cli.main import app
 from orchestrator.records.appraised import FILE
 from orchestrator.records.learned import CURVES, read_trajectories
-from orchestrator.reporting.learned_report import learned_lines, read_learned, render
+from orchestrator.reporting.learned_report import (
+    learned_lines,
+    read_learned,
+    render,
+    write_learned_report,
+)
 from testbed.core.errors import InputError
 
 
@@ -282,3 +287,11 @@ def test_improvements_have_the_first_time_of_each_accuracy() -> None:
     for target in (0.05, 0.2, 0.3, 0.5, 0.7, 0.9):
         first = next(i for i, value in enumerate(values) if value >= target)
         assert next(at for at, value in found if value >= target) == first
+
+
+def test_natural_clients_are_named_with_their_uavs(tmp_path: Path) -> None:
+    named = write_learned(tmp_path / "named", natural=["writer <7>", "f0012"])
+    words = Page(write_learned_report(named).read_text()).cells("setup")
+    assert "NaturalclientsUAVClientSamples1writer<7>402f001220" in words
+    without = write_learned(tmp_path / "without")
+    assert "Natural clients" not in write_learned_report(without).read_text()
