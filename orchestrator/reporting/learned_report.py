@@ -433,7 +433,10 @@ def _facts(learned: Sequence[Learned]) -> dict[str, str]:
     if workload.local_epochs is not None:
         iterations = f"{workload.local_epochs} epochs"
     step = ", ".join(filter(None, [workload.local_step, _keys(workload.local_step_parameters)]))
-    skew = f"concentration {data.concentration:g}" if data.partition == "dirichlet" else ""
+    skew = {
+        "dirichlet": f"concentration {data.concentration:g}",
+        "shards": f"{data.shards} per UAV",
+    }.get(data.partition, "")
     column = data.partition_column or ""
     versions = first.manifest.get("packages") or {}
     return {

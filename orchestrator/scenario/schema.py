@@ -1174,7 +1174,8 @@ class Data(Section):
     partition: str = "iid"
     """Distribution of the samples among the clients. `iid`: uniform; `dirichlet`: label skew, with
     a Dirichlet distribution for each class; `quantity`: quantity skew, with one Dirichlet
-    distribution for all samples; `feature`: feature skew, uniform with noise that grows from client
+    distribution for all samples; `shards`: label skew, with a few shards of sorted samples for each
+    client (McMahan et al. 2017); `feature`: feature skew, uniform with noise that grows from client
     to client; `column`: each UAV has the samples of one natural client, such as a writer; or a
     partition that a package registers as `testbed.partitions` (see
     docs/plugins.md)."""
@@ -1189,6 +1190,11 @@ class Data(Section):
     (see docs/data.md)."""
     concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
     """Concentration of the Dirichlet distributions. Small values give uneven distributions."""
+    shards: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=2, exclude_if=lambda shards: shards == 2
+    )
+    """With the partition `shards`: number of shards of each UAV. With one or two shards, a UAV has
+    samples of few classes."""
     noise: Annotated[float, Field(ge=0, le=1e3)] = Field(
         default=0.5, exclude_if=lambda noise: noise == 0.5
     )

@@ -61,7 +61,7 @@ OF_ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets", "lora_dropout")
 OF_SCHEDULES = {"step": ("step",), "decay": ("step",), "last": ("cosine", "linear")}
 OF_DATA = (
     *("source", "samples", "partition", "partition_parameters", "concentration", "noise"),
-    "partition_column",
+    *("partition_column", "shards"),
     *OF_TEXTS,
 )
 OF_CHANNEL = (
@@ -264,6 +264,8 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "workload.data.concentration", f"workload.data.partition is {data.partition!r}"
     if data.partition != "column":
         yield "workload.data.partition_column", f"workload.data.partition is {data.partition!r}"
+    if data.partition != "shards":
+        yield "workload.data.shards", f"workload.data.partition is {data.partition!r}"
     if data.partition != "feature":
         yield "workload.data.noise", f"workload.data.partition is {data.partition!r}"
     if scenario.emulation.dilation != "auto":

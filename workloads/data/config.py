@@ -25,6 +25,8 @@ class DataConfig:
     """Column with the natural clients for the partition `column`; None: `client`."""
     concentration: float = 0.5
     """Concentration of the Dirichlet distribution; small values give uneven shares."""
+    shards: int = 2
+    """With the partition `shards`: number of shards of each client."""
     noise: float = 0.5
     """With feature skew: standard deviation of the noise in the last client's images, relative to
     that of a colour channel."""

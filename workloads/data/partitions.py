@@ -71,10 +71,28 @@ def quantity(
     return dirichlet(np.zeros_like(labels), clients, random, concentration)
 
 
+def shards(
+    labels: Indices, clients: int, random: np.random.Generator, shards: int = 2
+) -> list[Indices]:
+    """Label skew with clients of equal size: samples are sorted by label and cut into equal shards,
+    and each client gets some of them at random (McMahan et al. 2017)."""
+    if len(labels) < clients * shards:
+        raise InputError(
+            f"workload.data.shards: {len(labels)} samples cannot make {clients * shards} shards, "
+            f"{shards} for each of {clients} clients"
+        )
+    by_label = random.permutation(len(labels))
+    by_label = by_label[np.argsort(labels[by_label], kind="stable")]
+    pieces = np.array_split(by_label, clients * shards)
+    dealt = random.permutation(clients * shards).reshape(clients, shards)
+    return [np.sort(np.concatenate([pieces[piece] for piece in own])) for own in dealt]
+
+
 BUILT_IN: dict[str, Partition] = {
     "iid": iid,
     "dirichlet": dirichlet,
     "quantity": quantity,
+    "shards": shards,
     COLUMN: iid,  # Needs the metadata, see `partition`.
     "feature": iid,  # Clients' images differ by noise, see `workloads.data.samples.client_data`.
 }
@@ -90,7 +108,7 @@ def check_partition(name: str, parameters: Mapping[str, Any]) -> None:
     if parameters and name in BUILT_IN:
         raise InputError(
             f"workload.data.partition_parameters: are those of a plug-in; {name!r} has the keys "
-            "workload.data.concentration and workload.data.noise"
+            "workload.data.concentration, workload.data.shards and workload.data.noise"
         )
     if METADATA in parameters:
         raise InputError(f"workload.data.partition_parameters.{METADATA}: is given by the testbed")
@@ -129,6 +147,8 @@ def partition(
         return [np.flatnonzero(owners.of_sample == one) for one in owners.chosen]
     if name in ("dirichlet", "quantity"):
         return list(BUILT_IN[name](labels, clients, random, config.concentration))
+    if name == "shards":
+        return shards(labels, clients, random, config.shards)
     if name in BUILT_IN:
         return list(BUILT_IN[name](labels, clients, random))
     parameters = dict(config.partition_parameters, **_asked_for(name, metadata))

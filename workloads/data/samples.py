@@ -396,10 +396,10 @@ def client_data(
     noise = config.noise / clients if config.partition == "feature" else 0.0
     if noise and not isinstance(dataset, Pictures):
         raise InputError("workload.data.partition: 'feature' requires images, but these are tokens")
-    if config.partition == "dirichlet" and isinstance(dataset, TokenSequences):
+    if config.partition in ("dirichlet", "shards") and isinstance(dataset, TokenSequences):
         raise InputError(
-            "workload.data.partition: 'dirichlet' requires labels, which sequences of tokens from "
-            "a file do not have; use 'quantity' for shares of different sizes"
+            f"workload.data.partition: {config.partition!r} requires labels, which sequences of "
+            "tokens from a file do not have; use 'quantity' for shares of different sizes"
         )
     sizes = [batch_size] * clients if isinstance(batch_size, int) else batch_size
     return [

@@ -116,3 +116,15 @@ def test_built_in_partitions_are_those_of_earlier_versions(kind: str, digest: st
     assert [part.dtype for part in parts] == [np.dtype(np.int64)] * 7
     found = hashlib.sha256(b"|".join(part.tobytes() for part in parts)).hexdigest()[:16]
     assert found == digest
+
+
+def test_shards_are_equal_parts_of_samples_sorted_by_label() -> None:
+    labels = np.random.default_rng(5).permutation(np.arange(400) % 10)
+    parts = partition(labels, 10, DataConfig(partition="shards", shards=2, seed=3))
+    assert [len(part) for part in parts] == [40] * 10
+    assert sorted(np.concatenate(parts).tolist()) == list(range(400))
+    assert all(len(np.unique(labels[part])) <= 2 for part in parts)
+    other = partition(labels, 10, DataConfig(partition="shards", shards=2, seed=4))
+    assert any(a.tolist() != b.tolist() for a, b in zip(parts, other, strict=True))
+    with pytest.raises(InputError, match=r"workload.data.shards: 40 samples cannot make 60 shards"):
+        partition(LABELS, 3, DataConfig(partition="shards", shards=20))
