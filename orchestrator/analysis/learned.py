@@ -48,8 +48,12 @@ ALIKE = 0.01
 """Share of the axes within which curves of a chart count as the same."""
 CURVE = ("round", "time_s", "energy_j", "bytes", *MEASURES)
 """Columns of a curve."""
-NAMES = (*MEASURES, *(f"{cost}_to_{measure}" for cost in COSTS for measure in MEASURES))
+BEST = {f"best_{measure}": measure for measure in MEASURES}
+"""Metrics of the best evaluation, and their measures."""
+NAMES = (*MEASURES, *BEST, *(f"{cost}_to_{measure}" for cost in COSTS for measure in MEASURES))
 """Names of all metrics of learning."""
+ACCURACIES = ("accuracy", "best_accuracy")
+"""Metrics that are fractions, and of which larger values are better."""
 
 
 @dataclass(frozen=True)
@@ -149,15 +153,19 @@ def costs_of(curve: pd.DataFrame, target: Target) -> dict[str, float]:
 
 
 def values_of(curve: pd.DataFrame, target: Target | None = None) -> dict[str, float]:
-    """The metrics of a curve by name: the last evaluation, and the costs of reaching a target.
+    """The metrics of a curve by name: the last and the best evaluation, and the costs of reaching a
+    target.
 
     Values are NaN where nothing was evaluated, or where the target is not reached.
     """
-    last = {name: float(curve[name].iloc[-1]) if len(curve) else math.nan for name in MEASURES}
+    found = {name: float(curve[name].iloc[-1]) if len(curve) else math.nan for name in MEASURES}
+    for name, measure in BEST.items():
+        finite = curve[measure][np.isfinite(curve[measure].astype(float))]
+        found[name] = float(finite.max() if measure == "accuracy" else finite.min())
     if target is None:
-        return last
+        return found
     costs = costs_of(curve, target)
-    return last | {f"{cost}_to_{target.measure}": value for cost, value in costs.items()}
+    return found | {f"{cost}_to_{target.measure}": value for cost, value in costs.items()}
 
 
 @dataclass(frozen=True)

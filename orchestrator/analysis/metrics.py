@@ -41,8 +41,9 @@ BUILT_IN: dict[str, Metric] = {
     "max_energy_j": _mean(lambda round_: float(round_.energy_j.max())),
     "objective": _mean(lambda round_: round_.objective),
     "iteration_s": _mean(iteration_s),
+    "bytes": _mean(lambda round_: float(round_.spans["bytes"].sum())),
 }
-"""Means over the rounds."""
+"""Means over the rounds; bytes are the payload of all transfers."""
 METRICS.add(BUILT_IN)
 
 

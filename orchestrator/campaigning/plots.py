@@ -35,14 +35,14 @@ MOST_FIGURES = 24
 def draw(
     out: Path, campaign: Campaign, points: pd.DataFrame, curves: pd.DataFrame
 ) -> dict[str, list[str]]:
-    """Draw all plots of all studies as PNG and PDF; returns the file stems by study."""
+    """Draw all plots of all studies as PNG, PDF and SVG; returns the file stems by study."""
     out.mkdir(exist_ok=True)
     for stem, draw_part in measured(campaign, points).items():
         plots.write_plot(out / stem, draw_part)
     drawn = {}
     for name, own in figures(campaign, points, curves).items():
         for stem, draw_part in own.items():
-            plots.write_plot(out / stem, draw_part)
+            plots.write_plot(out / stem, draw_part, plots.OMITTED)
         drawn[name] = list(own)
     return drawn
 

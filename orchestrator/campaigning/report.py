@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.learned import X_TITLES, improvements
+from orchestrator.campaigning.claims import judge
 from orchestrator.campaigning.folder import CampaignFolder, manifest_of
 from orchestrator.campaigning.results import study_counts
 from orchestrator.campaigning.spec import COLUMNS, Campaign, Plot, Study, cells
@@ -73,6 +74,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
             if made := learning_chart(shown.groups, shown.styles, shown.plot.y, over):
                 charts[shown.stem] = made
                 titles_of[name].append((shown.stem, shown.title))
+    judged = judge(campaign, points)
     rows = list(_point_rows(points.head(MAX_POINT_ROWS), campaign, curves))
     page = render_page(
         "campaign.html",
@@ -91,7 +93,8 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         notes=notes(campaign, points),
         overview=_overview(found, failures),
         studies=[
-            _study(campaign, name, points, drawn) | {"curves": titles_of[name]}
+            _study(campaign, name, points, drawn)
+            | {"curves": titles_of[name], "claims": [one for one in judged if one.study == name]}
             for name in campaign.studies
         ],
         measured=against_predictions(points),

@@ -144,6 +144,32 @@ class Compare(Section):
         return target
 
 
+class Claim(Section):
+    """A statement about two cells, for example a published one, which the results are to show."""
+
+    says: str = Field(min_length=1)
+    """The statement."""
+    source: str = ""
+    """Where it was published."""
+    of: str
+    """The column that it is about, as in `compare.of`."""
+    cell: dict[str, Label]
+    """By axis: the values of one cell. Every axis has a value."""
+    than: dict[str, Label]
+    """By axis: the values of the cell that it is compared with."""
+    expect: Literal["lower", "higher", "equal"]
+    """Whether the column of `cell` is lower or higher than that of `than`, or about equal."""
+    by: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """Smallest difference of `lower` and `higher`, or largest one of `equal`, as a fraction of the
+    column of `than`; for accuracies, the difference itself (0.01: one percentage point)."""
+
+    @model_validator(mode="after")
+    def _equal_within(self) -> "Claim":
+        if self.expect == "equal" and not self.by:
+            raise ValueError("by: 'equal' needs the largest difference")
+        return self
+
+
 class Plot(Section):
     """A chart: means over the seeds with their 95 % intervals."""
 
@@ -180,12 +206,14 @@ class Study(Section):
     """A channel trace to replay (default: ns-3 generates the channel)."""
     compare: Compare | None = None
     plot: list[Plot] = Field(default=[])
+    claims: list[Claim] = Field(default=[])
+    """Statements on which the report gives a verdict each."""
     reads: dict[Name, Read] = Field(default={})
     """By name: numbers to read from the output of a session's programs."""
 
     @property
     def requested_metrics(self) -> list[str]:
-        """Numbers that are read, compared or drawn and are not in `COLUMNS`, sorted."""
+        """Numbers that are read, compared, drawn or claimed and are not in `COLUMNS`, sorted."""
         return sorted({*self.reads, *self.shown.values()} - set(COLUMNS))
 
     @property
@@ -202,10 +230,11 @@ class Study(Section):
 
     @property
     def shown(self) -> dict[str, str]:
-        """Numbers that are compared or drawn, by their key in the file."""
+        """Numbers that are compared, drawn or claimed, by their key in the file."""
         compared = [] if self.compare is None else self.compare.of
         places = {f"compare.of.{index}": name for index, name in enumerate(compared)}
-        return places | {f"plot.{index}.y": plot.y for index, plot in enumerate(self.plot)}
+        places |= {f"plot.{index}.y": plot.y for index, plot in enumerate(self.plot)}
+        return places | {f"claims.{index}.of": claim.of for index, claim in enumerate(self.claims)}
 
     def check_numbers(self, mode: Modes) -> None:
         """Check that points of a mode have the requested numbers.
@@ -270,6 +299,13 @@ class Study(Section):
             self._has(f"emulate.where.{name}", name, wanted)
         if self.compare is not None:
             self._has("compare.baseline", self.compare.over, [self.compare.baseline])
+        for index, claim in enumerate(self.claims):
+            for side, values in (("cell", claim.cell), ("than", claim.than)):
+                place = f"claims.{index}.{side}"
+                if set(values) != set(self.axes):
+                    raise ValueError(f"{place}: must have a value of {', '.join(self.axes)}")
+                for name, label in values.items():
+                    self._has(f"{place}.{name}", name, [label])
         return self
 
     def _has(self, place: str, name: str, wanted: list[Label]) -> None:

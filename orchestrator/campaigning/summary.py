@@ -37,6 +37,10 @@ def titles(study: Study) -> dict[str, str]:
 def _title(name: str, study: Study) -> str:
     if name in learned.MEASURES:
         return f"Held-out {name}"
+    if name in learned.BEST:
+        return f"Best held-out {learned.BEST[name]}"
+    if name == "bytes":
+        return "Payload of a round (B)"
     if name not in learned.NAMES or study.target is None:
         return name
     cost = name.partition("_to_")[0]
@@ -73,11 +77,21 @@ def groups_of(curves: pd.DataFrame, lines: str | None) -> list[learned.Group]:
     parts = [("", curves)] if lines is None else curves.groupby(lines, sort=False)
     return [
         learned.Group(
-            title_of(str(value)) if lines == "paradigm" else str(value) if lines else "mean",
+            _group_name(lines, value),
             {int(str(seed)): own for seed, own in part.groupby("seed")},
         )
         for value, part in parts
     ]
+
+
+def _group_name(lines: str | None, value: object) -> str:
+    if lines is None:
+        return "mean"
+    if lines == "paradigm":
+        return title_of(str(value))
+    # A column of whole numbers that another study lacks has floating-point numbers.
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return shown if isinstance(value, str) else f"{lines} = {shown}"
 
 
 def answers(campaign: Campaign, curves: pd.DataFrame) -> list[str]:

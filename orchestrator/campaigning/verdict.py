@@ -17,6 +17,7 @@ import pandas as pd
 
 from orchestrator.analysis import learned
 from orchestrator.analysis.statistics import NEGLIGIBLE, half_width
+from orchestrator.campaigning.claims import judge
 from orchestrator.campaigning.spec import COLUMNS, Campaign, Study
 from orchestrator.campaigning.summary import answers, axis_columns, of_study, samples, titles
 from orchestrator.emulated.validity import CHECKS
@@ -49,7 +50,8 @@ class Winner:
 
 
 def conclusions(campaign: Campaign, points: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
-    """Sentences about the results: targets that are reached, then the first of each study.
+    """Sentences about the results: targets that are reached, then the first of each study, then the
+    verdicts on claims.
 
     Args:
         campaign: The campaign.
@@ -61,7 +63,7 @@ def conclusions(campaign: Campaign, points: pd.DataFrame, curves: pd.DataFrame) 
     for name, study in campaign.studies.items():
         for sentence in study_conclusions(study, of_study(name, points))[:1]:
             found.append((f"{study.title or name}: " if several else "") + sentence)
-    return found
+    return found + [judged.sentence for judged in judge(campaign, points)]
 
 
 def study_conclusions(study: Study, points: pd.DataFrame) -> list[str]:
@@ -159,7 +161,7 @@ def _metrics(study: Study, points: pd.DataFrame) -> list[str]:
 
 
 def _is_lower_better(metric: str) -> bool:
-    return metric in COLUMNS or (metric in learned.NAMES and metric != "accuracy")
+    return metric in (*COLUMNS, "bytes", *learned.NAMES) and metric not in learned.ACCURACIES
 
 
 def _winners(study: Study, points: pd.DataFrame, axis: str, metric: str) -> Iterator[Winner]:
@@ -179,7 +181,7 @@ def _winners(study: Study, points: pd.DataFrame, axis: str, metric: str) -> Iter
         best, second = means.index[:2]
         both = table[[best, second]].dropna()
         gained = (both[best] - both[second]) * (-1 if _is_lower_better(metric) else 1)
-        if metric != "accuracy":
+        if metric not in learned.ACCURACIES:
             gained = (gained / both[second].abs().replace(0, np.nan)).where(gained != 0, 0.0)
         gained = gained.dropna()
         margin = float(gained.mean()) if len(gained) else float("nan")
@@ -214,7 +216,7 @@ def _who_wins(
         than = f" compared with {own[0].second}" if count == 2 else ""
         if not clauses and count > 2:
             than = " compared with the second best"
-        by = _span([w.margin for w in own], metric == "accuracy")
+        by = _span([w.margin for w in own], metric in learned.ACCURACIES)
         where = _where(others, places, [w.place for w in own])
         clauses.append(f"{name} {is_best}{where}" + (f", by {by}{than}" if by else ""))
     ties = [w for w in won if w.series is None]
@@ -224,7 +226,7 @@ def _who_wins(
     no_one = f"the best two do not differ clearly{where}"
     if all(w.margin == 0 for w in ties):
         no_one = f"the best two are equal{where}"
-    elif by := _span([max(w.margin for w in ties)], metric == "accuracy"):
+    elif by := _span([max(w.margin for w in ties)], metric in learned.ACCURACIES):
         no_one += f" (by at most {by})"
     if clauses:
         return "; ".join([*clauses, no_one]) + "."

@@ -148,6 +148,29 @@ def _report(folder: "CampaignFolder") -> None:
 
 
 @app.command()
+def table(given: Given, output: Output = None, json_file: JsonFile = None) -> None:
+    """Print the means of each study and the verdicts on its claims, as Markdown tables.
+
+    Examples:
+        testbed campaign table runs/campaign
+    """
+    from orchestrator.campaigning.claims import judge
+    from orchestrator.campaigning.results import write_results
+    from orchestrator.campaigning.tables import markdown, means_of
+    from orchestrator.records.tables import read_own
+    from testbed.system.files import check_writable, write_json
+
+    check_writable("json", json_file)
+    folder = _folder(given, output)
+    campaign = folder.campaign()
+    points = read_own(write_results(folder, campaign) / "points.parquet")
+    if json_file is not None:
+        judged = [one.to_json() for one in judge(campaign, points)]
+        write_json(json_file, {"means": means_of(campaign, points), "claims": judged})
+    out.print(markdown(campaign, points), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
 def verify(
     given: Given,
     output: Output = None,

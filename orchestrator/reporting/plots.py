@@ -54,23 +54,30 @@ STYLE: dict[Any, Any] = {
 """Matplotlib parameters with a paper's fonts and lines."""
 
 
-def write_plot(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
-    """Draw in the common style and write PNG and PDF; returns the files' paths.
+OMITTED = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
+"""By format of a plot: its entry that differs between equal plots."""
+
+
+def write_plot(
+    stem: Path, draw: Callable[[], Figure | None], kinds: Iterable[str] = ("png", "pdf")
+) -> list[Path]:
+    """Draw in the common style and write files; returns their paths.
 
     The files contain no time and program version, so that equal plots are equal files.
 
     Args:
         stem: The files' path without the suffix.
         draw: Makes the plot; if it returns None, nothing is written.
+        kinds: Formats, of `OMITTED`.
     """
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE | {"svg.hashsalt": stem.name, "svg.fonttype": "none"}):
         figure = draw()
         if figure is None:
             return []
         written = []
-        for kind, omitted in (("png", "Software"), ("pdf", "CreationDate")):
+        for kind in kinds:
             path = stem.with_name(f"{stem.name}.{kind}")
-            save = partial(figure.savefig, format=kind, metadata={omitted: None})
+            save = partial(figure.savefig, format=kind, metadata={OMITTED[kind]: None})
             write_whole(path, save)
             written.append(path)
         return written

@@ -143,7 +143,7 @@ def test_the_report_begins_with_the_answer(played: CampaignFolder) -> None:
     assert drawn == {
         f"split-{stem}.{kind}"
         for stem in ("accuracy-time", "loss-energy")
-        for kind in ("png", "pdf")
+        for kind in ("png", "pdf", "svg")
     }
 
 

@@ -236,9 +236,10 @@ def test_equal_environments_do_not_differ() -> None:
 # --- the report ----------------------------------------------------------------------------------
 
 
-def test_figures_are_written_as_png_and_pdf_of_a_papers_width(done: CampaignFolder) -> None:
+def test_figures_are_written_as_png_pdf_and_svg_of_a_papers_width(done: CampaignFolder) -> None:
     names = sorted(path.name for path in (done.path / "figures").iterdir())
-    assert names == ["measured.pdf", "measured.png", "split-latency.pdf", "split-latency.png"]
+    stems = ["measured.pdf", "measured.png", "split-latency.pdf", "split-latency.png"]
+    assert names == [*stems, "split-latency.svg"]
     pdf = (done.path / "figures" / "split-latency.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
     assert re.search(rb"/MediaBox \[ 0 0 252 ", pdf)  # 3.5 inches
