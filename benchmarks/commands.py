@@ -104,6 +104,7 @@ def main() -> None:
                 cpu_s, most_mb = (min(values) for values in zip(*made[1:], strict=True))
                 row = {"command": name, "checkout": str(checkout), "cpu_s": cpu_s, "mb": most_mb}
                 rows.append(row)
+                print(f"{checkout}: {name}: {cpu_s:.2f} s, {most_mb:.0f} MB", file=sys.stderr)
     shown = Table(box=None, pad_edge=False)
     for column in (
         "command",
