@@ -307,10 +307,10 @@ def test_cells_are_counted_as_they_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     emulate = {"where": {"u": [2]}, "repeats": [1, 5, 9]}
-    campaign = load_campaign(with_study(tmp_path, mode=mode, emulate=emulate))
-    made = len(cells(campaign))
+    path = with_study(tmp_path, mode=mode, emulate=emulate)
+    made = len(cells(load_campaign(path)))
     monkeypatch.setattr(spec, "MOST_CELLS", made)
-    assert len(cells(campaign)) == made
+    assert len(cells(load_campaign(path))) == made
     monkeypatch.setattr(spec, "MOST_CELLS", made - 1)
     with pytest.raises(InputError, match=f"{made} cells"):
-        cells(campaign)
+        cells(load_campaign(path))
