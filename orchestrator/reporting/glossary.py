@@ -23,9 +23,9 @@ SPDX-License-Identifier: MIT
 # Glossary
 
 This glossary is for readers of the HTML pages that the testbed writes. Each HTML page also explains
-the terms that occur on it. Clients and iterations are counted from 1, and rounds and slots from 0.
-Times are in seconds of emulated time. The command `python -m orchestrator.reporting.glossary`
-prints this page.
+the terms that occur on it. [A round in pictures](round.md) shows the steps on a timeline. Clients
+and iterations are counted from 1, and rounds and slots from 0. Times are in seconds of emulated
+time. The command `python -m orchestrator.reporting.glossary` prints this page.
 """
 
 

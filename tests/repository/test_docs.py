@@ -50,7 +50,7 @@ def test_every_public_name_is_documented_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("docs/paradigms.md", PARADIGMS.built_in),
+        ("docs/round.md", PARADIGMS.built_in),
         ("docs/service-orders.md", ORDERS.built_in),
         ("docs/channels.md", CHANNELS.built_in),
         ("docs/overheads.md", TRANSPORTS.built_in),

@@ -139,7 +139,7 @@ SCHEDULE = Addition(
                 '        _word("SFL-SS", "computing and gradients in turn", r"(?i:SFL-SS)"),\n',
             )
         ],
-        "docs/paradigms.md": [
+        "docs/round.md": [
             before("| `sfl-pp` |", "| `sfl-ss` | sequential | sequential | | |\n")
         ],
     },
