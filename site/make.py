@@ -23,6 +23,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+import questions
 from diagram import drawing
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
@@ -92,7 +93,7 @@ def _rendered(path: Path, links: list[Path]) -> str:
             line = LINK.sub(partial(_to_page, path, links), line)
         lines.append(line)
     text = "\n".join(lines) + "\n"
-    return f"{NOT_SEARCHED}{text}" if path.name == "CHANGELOG.md" else text
+    return f"{NOT_SEARCHED}{text}" if path.name in ("CHANGELOG.md", "questions.md") else text
 
 
 def _to_page(path: Path, links: list[Path], match: re.Match[str]) -> str:
@@ -175,6 +176,7 @@ def main(folder: Path) -> int:
                 strict=True,
                 **_project(),
             )
+            config.plugins["questions"] = questions.Questions()
             config.plugins.on_startup(command="build", dirty=False)
             build(config)
         except Abort as error:

@@ -14,3 +14,20 @@ new MutationObserver(label).observe(document.body, {
   attributeFilter: ["tabindex"], childList: true, subtree: true,
 });
 label();
+
+// The search looks for words that begin with the words of a query: "a" would find "archive". Words
+// that occur in any question are left out, except if there are no others.
+const NOT_SEARCHED = new Set(
+  ("a an and are be by can do does for from get has have how i if in is it its mean means my not of " +
+    "on or our should that the their there this to use was what when where which who why will with " +
+    "you your").split(" "),
+);
+const post = Worker.prototype.postMessage;
+Worker.prototype.postMessage = function (message, ...rest) {
+  if (message?.type === 2) {  // a query
+    const words = message.data.replace(/[?!]/g, "").split(/\s+/);
+    const kept = words.filter((word) => !NOT_SEARCHED.has(word.toLowerCase()));
+    message = { ...message, data: (kept.length ? kept : words).join(" ") };
+  }
+  return post.call(this, message, ...rest);
+};

@@ -4,21 +4,62 @@
 """The documentation site: whole, offline, and without a link that leads nowhere."""
 
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
 from chromium import PROGRAM, chromium
+from mkdocs.exceptions import Abort
 
 from orchestrator.scenario.reference import reference
 
 ROOT = Path(__file__).resolve().parents[2]
+ASKED = {
+    "GPU": "How do I use a GPU?",
+    "Flower": "How do I run Flower or my own programs on the emulated network?",
+    "packet loss": "How do I model packet loss and delay?",
+    "root": "Do I need root?",
+    "dilation": "What is the dilation, and how do I choose it?",
+    "cite": "How do I cite the testbed?",
+    "checkpoint": "Where are the checkpoints, and how do I export them?",
+    "5G": "How do I use 5G NR?",
+    "time to accuracy": "How long does it take to reach an accuracy?",
+    "differential privacy": "Is differential privacy supported?",
+    "energy of flying": "What does the energy of flying cost?",
+    "learning rate": "How do I set the learning rate and the optimiser?",
+    "random seed": "How do I set the random seed?",
+    "resume": "How do I resume a run that was interrupted?",
+    "number of UAVs": "How do I set the number of UAVs?",
+    "use my own dataset MNIST": "How do I use my own dataset, model or trace?",
+    "non-IID data": "How do I use non-IID data?",
+    "what is a round": "What is a round?",
+    "why is my run not valid": "Why is my run not valid?",
+    "load adapter in peft": "How do I load an adapter in peft?",
+    "confidence interval seeds": "How do I repeat points and compute confidence intervals?",
+    "plot accuracy over time": "How do I plot accuracy over time?",
+    "aggregation round number": "After which round does aggregation take place?",
+    "client sampling": "How do I select only some clients in each round?",
+    "CIFAR-10": "How do I use CIFAR-10, MNIST or other images?",
+    "Windows macOS": "Does the testbed run on Windows or macOS?",
+    "weights and biases wandb": "How do I use Weights and Biases, TensorBoard or MLflow?",
+    "SCAFFOLD": ("Which rules of aggregation are there, such as SCAFFOLD, FedProx and FedAdam?"),
+    "what does CA mean": "What is a round?",
+    "what is a paradigm": "What is a paradigm, and which are there?",
+    "predicted_wire": ("What is the difference between predicted, predicted_wire and measured?"),
+    "compress gradients": "How do I compress smashed data and gradients?",
+    "LLM fine-tuning": "How do I fine-tune a language model?",
+    "drone crashes": "What happens if a UAV fails?",
+    "can I run this on my Mac?": "Does the testbed run on Windows or macOS?",
+    "wifi": "How do I send packets through ns-3's LTE or Wi-Fi?",
+}
+"""What newcomers asked in a review (the first 28) and others, and the question it stands for."""
 
 
 class Links(HTMLParser):
@@ -106,6 +147,57 @@ def test_the_last_part_of_a_key_is_found_without_a_server(site: Path, tmp_path: 
         assert not page.errors
 
 
+def test_the_index_of_questions_is_what_the_file_has(make: ModuleType) -> None:
+    written = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
+    assert written == make.questions.page()
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
+def test_questions_of_newcomers_find_their_answer_first(
+    make: ModuleType, site: Path, tmp_path: Path
+) -> None:
+    answers = {
+        question["ask"]: make.questions.location(question["answer"])
+        for section in make.questions.load().values()
+        for question in section
+    }
+    queries = ASKED | {ask: ask for ask in answers}
+    wrong = []
+    with chromium(tmp_path) as page:
+        page.show((site / "index.html").as_uri() + "?q=testbed")
+        links = "[...document.querySelectorAll('.md-search-result__item:first-child a')]"
+        page.wait(lambda: page.js(f"{links}.length"))
+        for query, ask in queries.items():
+            page.js(f"""{{
+                document.querySelector('.md-search-result__list').replaceChildren();
+                const field = document.querySelector('.md-search__input');
+                field.value = {json.dumps(query)};
+                field.dispatchEvent(new Event('keyup'));
+            }}""")
+            page.wait(lambda: page.js(f"{links}.length"))
+            # The one that Enter opens.
+            first = page.js(f"""{links}.map(link => [
+                +link.firstElementChild.dataset.mdScore, link.getAttribute('href')
+            ]).reduce((best, other) => other[0] > best[0] ? other : best)[1]""")
+            found = re.sub(r"\?h=[^#]*", "", first).removeprefix(f"{site.as_uri()}/")
+            if found != answers[ask]:
+                wrong.append(f"{query}: {found} instead of {answers[ask]}")
+    assert not wrong
+
+
+def test_a_question_without_an_answer_is_named(
+    make: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = SimpleNamespace(entries=[{"location": "docs/round.html#one-round"}])
+    config = SimpleNamespace(plugins={"material/search": SimpleNamespace(search_index=index)})
+    asked = {"ask": "What is it?", "words": "it", "answer": "docs/round.md#one-round"}
+    gone = asked | {"answer": "docs/round.md#gone"}
+    monkeypatch.setattr(make.questions, "load", lambda: {"Start": [asked, gone]})
+    with pytest.raises(Abort, match=r"no section docs/round.md#gone, which answers 'What is it\?'"):
+        make.questions.Questions().on_post_build(config=config)
+    assert index.entries[0]["questions"] == "What is it? it"
+
+
 def test_pages_show_the_version(site: Path) -> None:
     assert f"uav-sfl-testbed {version('uav-sfl-testbed')}" in (site / "index.html").read_text()
 
@@ -162,4 +254,5 @@ def test_a_link_that_leads_nowhere_is_an_error(
     (tmp_path / "README.md").write_text("# Home\n")
     (tmp_path / "docs" / "README.md").write_text(f"# Index\n\n[there]({link})\n")
     monkeypatch.setattr(make, "ROOT", tmp_path)
+    monkeypatch.setattr(make.questions, "load", dict)
     assert make.main(tmp_path / "site") == 1

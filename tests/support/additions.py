@@ -139,9 +139,7 @@ SCHEDULE = Addition(
                 '        _word("SFL-SS", "computing and gradients in turn", r"(?i:SFL-SS)"),\n',
             )
         ],
-        "docs/round.md": [
-            before("| `sfl-pp` |", "| `sfl-ss` | sequential | sequential | | |\n")
-        ],
+        "docs/round.md": [before("| `sfl-pp` |", "| `sfl-ss` | sequential | sequential | | |\n")],
     },
     check_schedule,
     {"docs/glossary.md": "orchestrator.reporting.glossary"},
