@@ -4,10 +4,10 @@
 """Service orders: decide which client a sequential resource serves next.
 
 An order is a function that ranks a client's request when it is enqueued: the lowest rank is served
-first, then the earlier arrival, then the lower client number. The engine compiles the function with
-numba; the base station and the ns-3 simulation call it directly with the same numbers. So it may
-use only numbers, no strings and no state. Other packages add orders through the entry-point group
-``testbed.orders``.
+first, then the earlier arrival, then the lower client number. The engine has the built-in orders in
+C++ (`core/orders.h`), and compiles those of packages with numba; the base station and the ns-3
+simulation call the function directly with the same numbers. So it may use only numbers, no strings
+and no state. Other packages add orders through the entry-point group ``testbed.orders``.
 
 The paper's two orders have no ranking function here: engine and schedule implement them by name.
 """
