@@ -112,7 +112,6 @@ def test_an_outage_at_the_start_is_no_reason_to_refuse() -> None:
             ["rounds=1000000"],
             "rounds: 1,000,000 rounds of 3 UAVs with 3 iterations have 51,000,000",
         ),
-        (["rounds=900000"], "rounds: 900,000 rounds of 5.027 s: slot_s: "),
         (
             ["paradigm=asfl-ps", "workload.asynchronous.updates=100000", "rounds=100"],
             "rounds: 100 rounds, 100,000 updates each of 3 UAVs",
@@ -123,6 +122,13 @@ def test_rounds_that_would_fill_the_memory_are_refused(overrides: list[str], say
     with pytest.raises(InputError) as refused:
         tb.predict(quick(*overrides))
     assert str(refused.value).startswith(says)
+
+
+def test_rounds_whose_slots_would_fill_the_memory_are_refused() -> None:
+    """A policy may look at past slots, so they stay there; without one, they do not."""
+    third = np.full(3, 1 / 3)
+    with pytest.raises(InputError, match=r"^rounds: 900,000 rounds of 5\.0\d* s: slot_s: "):
+        tb.predict(quick("rounds=900000"), policy=lambda now: tb.Allocation(2, third, third, third))
 
 
 def test_fading_that_would_fill_the_memory_is_refused() -> None:
