@@ -171,7 +171,6 @@ def predict(
     """Predict the latency and energy of rounds without emulating them.
 
     Examples:
-        testbed predict quickstart
         testbed predict paper --rounds 10000 --json rounds.json --steps steps.parquet
         testbed predict paper --rounds 10 --set paradigm=pipesfl --json predicted.json
         testbed predict paper --trace paper.npz --wire

@@ -189,7 +189,7 @@ class Registry:
 
     def _check_signature(self, name: str, parameters: Mapping[str, Any]) -> None:
         found = self.find(name) if name in self.built_in else self.function(name)
-        if self._signatures.get(name, (None,))[0] is not found:
+        if name not in self._signatures or self._signatures[name][0] is not found:
             signature = inspect.signature(found).parameters.values() if callable(found) else ()
             self._signatures[name] = found, list(signature)
         taken = self._signatures[name][1][self._given :]

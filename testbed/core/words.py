@@ -33,10 +33,10 @@ def not_one_of(word: str, known: Iterable[str]) -> str:
 
 
 def place_of(error: Exception) -> str:
-    """Where a text is not JSON, as the end of a message; empty if that is not known."""
-    if not isinstance(error, json.JSONDecodeError):
-        return ""
-    return f" (line {error.lineno}, column {error.colno})"
+    """Where a text is not JSON, or why, as the end of a message."""
+    if isinstance(error, json.JSONDecodeError):
+        return f" (line {error.lineno}, column {error.colno})"
+    return f" ({' '.join(str(error).split())[:80]})"
 
 
 def by_number(name: str) -> list[tuple[int, float, str]]:

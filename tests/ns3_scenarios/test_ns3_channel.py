@@ -24,6 +24,13 @@ from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import validate
 from testbed.system import leftovers
 
+
+@pytest.fixture(autouse=True)
+def none_kept() -> None:
+    """Earlier tests in this process may have kept a process of ns-3, or started one ahead."""
+    child.end_kept()
+
+
 SETTINGS = ChannelSettings(
     ring_m=[(100.0, 550.0)] * 2 + [(820.0, 1000.0)] * 3,
     seed=7,

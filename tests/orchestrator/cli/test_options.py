@@ -58,7 +58,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         )
     },
     "predict": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
-    | {"--wire": USED, "--learned": USED, "--json": USED},
+    | {"--wire": USED, "--learned": USED, "--json": USED, "--steps": USED},
     "export-trace": {"trace_file": USED, "--out": USED, "--format": USED, "--overwrite": USED}
     | {
         "--scenario": (
@@ -171,7 +171,9 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "index": {"folder": USED, "--json": USED},
     "learn": {"scenario": USED, "--out": USED, "--rounds": USED, "--set": USED}
-    | {"--overwrite": USED, "--resume": USED, "--seeds": USED},
+    | {"--overwrite": USED, "--resume": USED, "--seeds": USED}
+    | {"--scheduler": USED, "--workers": USED}
+    | {"--key": ("learn s.yaml --out o --key k", NO_SCHEDULER)},
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
     | {"--tensorboard": USED, "--emulated": USED}
     | resumed("train s.yaml", "trained agent"),
@@ -224,6 +226,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "campaign status": {"given": USED, "--out": USED},
     "campaign report": {"given": USED, "--out": USED},
+    "campaign table": {"given": USED, "--out": USED, "--json": USED},
     "campaign verify": {"given": USED, "--out": USED, "--sample": USED, "--tolerance": USED}
     | {"--scheduler": USED, "--json": USED}
     | {

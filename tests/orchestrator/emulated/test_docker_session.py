@@ -27,6 +27,7 @@ from small_scenario import TREE
 import orchestrator as tb
 from orchestrator import api
 from orchestrator.emulated.options import SessionOptions
+from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.core.node import uav
 from testbed.runtimes import docker as runtime
@@ -75,7 +76,7 @@ def image():
 
 def scenario(calibrate=False, **nodes):
     tree = TREE | {"nodes": nodes, "emulation": {"runtime": "docker", "calibrate": calibrate}}
-    return api.validate(tree, "small")
+    return validate(tree, "small")
 
 
 def ours(image: str) -> list[Any]:
@@ -233,10 +234,10 @@ def test_a_usual_image_that_is_missing_is_named_by_its_key(tmp_path) -> None:
     commands = {"uav1": "true"}
     with pytest.raises(InputError, match=message):
         api.play_session(
-            api.validate(tree, "small"), TRACE, tmp_path / "out", commands, SessionOptions()
+            validate(tree, "small"), TRACE, tmp_path / "out", commands, SessionOptions()
         )
     tree["nodes"] = {"uav1": {"command": "true"}}
-    with pytest.raises(InputError, match=message), tb.Network(api.validate(tree, "small"), TRACE):
+    with pytest.raises(InputError, match=message), tb.Network(validate(tree, "small"), TRACE):
         pass
     assert not (tmp_path / "out").exists()
 

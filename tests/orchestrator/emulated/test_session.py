@@ -30,6 +30,7 @@ from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.up import held
 from orchestrator.emulated.visits import _address
 from orchestrator.reporting.formatting import sentence
+from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS
 from testbed.network.pcap import frames
@@ -72,7 +73,7 @@ def python(code: str) -> list[str]:
 def play(out, commands, links=None, calibrate=False, until=(), **options):
     options = SessionOptions(**{"seconds": 20.0} | options)
     emulation = {"calibrate": calibrate}
-    scenario = api.validate(TREE | {"links": links or {}, "emulation": emulation}, "small")
+    scenario = validate(TREE | {"links": links or {}, "emulation": emulation}, "small")
     return api.play_session(scenario, TRACE, out, commands, options, until)
 
 
@@ -172,7 +173,7 @@ def test_what_limits_mean_without_containers_is_noted(tmp_path) -> None:
     take = python("b = bytearray(300 << 20)")
     options = SessionOptions(seconds=20.0)
     done = api.play_session(
-        api.validate(tree, "small"), TRACE, tmp_path / "out", {"uav1": take}, options
+        validate(tree, "small"), TRACE, tmp_path / "out", {"uav1": take}, options
     )
     assert [program.returncode for program in done.programs] == [1]
     assert "MemoryError" in (tmp_path / "out/logs/uav1.log").read_text()
@@ -543,7 +544,7 @@ def test_a_channel_that_fails_ends_the_session_by_name(tmp_path, monkeypatch) ->
             session.play(60)
 
     monkeypatch.setattr(rate_feed, "AHEAD_S", 1.0)
-    scenario = api.validate(TREE | {"emulation": {"calibrate": False}}, "small")
+    scenario = validate(TREE | {"emulation": {"calibrate": False}}, "small")
     source = Failing(ChannelTrace(np.full((3, 100), 1e-10), 0.1))
     with pytest.raises(RunError, match=r"^ns-3 ended by SIGKILL$"):
         play_on()

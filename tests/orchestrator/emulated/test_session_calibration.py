@@ -18,6 +18,7 @@ from orchestrator import api
 from orchestrator.emulated import session_calibration as calibration
 from orchestrator.emulated.calibration import trial_of
 from orchestrator.emulated.options import SessionOptions
+from orchestrator.scenario.loading import validate
 from testbed.control.messages import Probe
 from testbed.core.clock import next_tick
 from testbed.core.errors import RunError
@@ -88,7 +89,7 @@ def test_an_end_that_fails_is_named_with_its_last_words_and_nothing_is_left(
     monkeypatch.setattr(calibration, "PROGRAM", Module("nonesuch"))
     with pytest.raises(RunError, match=r"^calibration: bs: .*No module named nonesuch$"):
         api.play_session(
-            api.validate(TREE, "small"),
+            validate(TREE, "small"),
             {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1},
             tmp_path / "out",
             {"uav1": "true"},

@@ -47,12 +47,6 @@ def test_lists_and_directions_part_links() -> None:
     assert up[0].losses.mean == pytest.approx(0.2)
 
 
-def test_the_former_name_of_the_delay_means_the_same() -> None:
-    old = scenario({}, emulation={"one_way_delay_s": 0.02})
-    new = scenario({"one_way_delay_s": 0.02})
-    assert impairments_of(old) == impairments_of(new)
-
-
 def test_seeds_follow_the_scenario() -> None:
     one, other = (impairments_of(scenario({"loss": 0.1}, seed=seed)) for seed in (1, 2))
     seeds = {way.seed for ways in (*one, *other) for way in ways}
@@ -131,13 +125,6 @@ def test_what_is_wrong_is_named(links: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
         scenario(links)
     assert str(refused.value).startswith(f"test: {message}")
-
-
-def test_both_names_of_the_delay_at_once_are_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"links\.one_way_delay_s: must be 0 where emulation\.one_way"
-    ):
-        scenario({"one_way_delay_s": 0.1}, emulation={"one_way_delay_s": 0.1})
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ def test_inputs_that_differ_are_named_or_counted() -> None:
 def test_results_that_are_not_valid_are_said_at_once() -> None:
     found = of(result("cpsfl", 4.0, valid=False), result("pipesfl", 1.0, valid=True))
     assert invalid(found) == ["cpsfl"]
-    assert "<b>Not valid: cpsfl.</b> Draw no conclusions from this result." in render(found)
-    assert "Not valid" not in render(of(result("cpsfl", 4.0, valid=True)))
+    assert "<b>Not valid: cpsfl.</b> Draw no conclusions from this result." in render(found, Path())
+    assert "Not valid" not in render(of(result("cpsfl", 4.0, valid=True)), Path())
 
 
 def test_sessions_are_compared_by_their_throughput(tmp_path: Path) -> None:
@@ -128,17 +128,17 @@ def test_sessions_are_compared_by_their_throughput(tmp_path: Path) -> None:
         r"b\.",
         first,
     )
-    assert first in render(found)
+    assert first in render(found, Path())
     alone = verdict(compare(read_results(both[0])))[0]
     assert re.fullmatch(r"The uplinks of a carry [\d.]+ Mb/s, \d+ % of the capacity\.", alone)
 
 
 def test_a_paradigm_has_one_colour_on_all_pages() -> None:
     found = of(result("pipesfl", 1.0), result("cpsfl", 4.0))
-    timelines = embedded(render(found))["timelines"]
+    timelines = embedded(render(found, Path()))["timelines"]
     assert [each["colour"] for each in timelines] == [STYLES["pipesfl"][0], STYLES["cpsfl"][0]]
     same = [result("cpsfl", 1.0), result("cpsfl", 4.0)]
-    twice = embedded(render(compare(same, names=["a", "b"])))["timelines"]
+    twice = embedded(render(compare(same, names=["a", "b"]), Path()))["timelines"]
     assert [each["colour"] for each in twice] == list(COLOURS[:2])
 
 

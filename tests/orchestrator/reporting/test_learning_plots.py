@@ -3,6 +3,8 @@
 
 """Learning curves in figures: a marker is an evaluation, and a paradigm has one colour."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -129,7 +131,7 @@ def test_a_paradigm_has_the_colour_of_its_page_in_figures(
     paradigms: list[str], seeds: tuple[int, ...]
 ) -> None:
     found = compare([learned(paradigm, seed) for paradigm in paradigms for seed in seeds])
-    page = embedded(render(found))
+    page = embedded(render(found, Path()))
     own = [style_of(paradigm) for paradigm in paradigms]
     expected = [style.colour for style in own for _ in seeds]
     assert [each["colour"] for each in page["timelines"]] == expected

@@ -113,5 +113,5 @@ def test_what_is_no_session_is_named(tmp_path) -> None:
 
 def test_figures_are_of_runs_alone(tmp_path) -> None:
     table(4).to_parquet(tmp_path / "session.parquet")
-    with pytest.raises(InputError, match=r"^--figures: only for runs; .* holds a session$"):
+    with pytest.raises(InputError, match=r"^`figures`: only for runs; .* holds a session$"):
         report(tmp_path, figures=True)

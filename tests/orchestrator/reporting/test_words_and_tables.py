@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -175,7 +176,7 @@ def test_a_comparison_ranks_schemes_and_not_seeds(name: str) -> None:
         assert second["saved"] <= max(np.nan_to_num(second["saved_ci95"]), 1e-4) or math.isnan(
             second["saved"]
         )
-    assert f"{first['latency_s']:.3f}" in render(made)
+    assert f"{first['latency_s']:.3f}" in render(made, Path())
 
 
 # --- validate ------------------------------------------------------------------------------------

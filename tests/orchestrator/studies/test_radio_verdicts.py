@@ -396,7 +396,7 @@ def test_a_fit_sets_channel_and_link() -> None:
     [
         ([1], "^--fit: link: must be an object"),
         ({"highest_snr_db": 61}, r"radio\.lte\.highest_snr_db: must be "),
-        ({"implementation_margin_db": "x"}, r"radio\.lte\.implementation_margin_db: input"),
+        ({"implementation_margin_db": "x"}, r"radio\.lte\.implementation_margin_db: must be"),
     ],
 )
 def test_a_link_that_cannot_be_is_refused_before_anything_is_written(

@@ -386,7 +386,10 @@ def test_the_command_writes_json_page_and_space(
     [
         (["--model", "tau9"], "model: 'tau9' is not one of"),
         (["--model", "tau2", "--space", "nowhere.yaml"], "nowhere.yaml: no such space file"),
-        (["--model", "tau2", "--kernel", "99", "--samples", "16"], "--kernel: must not be above"),
+        (
+            ["--model", "tau2", "--kernel", "99", "--samples", "16"],
+            "`kernel`: must be from 0",
+        ),
         (["--model", "tau2", "--out", "."], "contains no validation"),
     ],
 )
