@@ -25,7 +25,7 @@ from orchestrator.cli.options import (
     WorkScheduler,
     rounds_of,
 )
-from orchestrator.interface.learning import VARIANTS
+from orchestrator.interface.names import VARIANTS
 
 if TYPE_CHECKING:
     import pandas as pd

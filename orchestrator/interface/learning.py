@@ -20,6 +20,7 @@ from orchestrator.interface.given import (
     resolved,
     shortened,
 )
+from orchestrator.interface.names import VARIANTS
 from orchestrator.interface.progress import followed
 from orchestrator.interface.results import StudyResult
 from testbed.core.errors import InputError
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from orchestrator.scenario.schema import Scenario
     from testbed.host.dask_cluster import Cluster
 
-VARIANTS = ("drl", "drl-", "fixed-ra", "fixed-u")
-"""Variants of the agent; a list of its own, because help texts do without torch."""
 FORMATS = ("peft", "weights", "tensorboard", "mlflow")
 STATES = ("last", "best")
 PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")

@@ -4,11 +4,16 @@
 """Progress of functions that a notebook calls."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 
 from testbed.core.progress import Progress, silent
+
+QUICK_S = 1.0
+"""Work that takes less long shows no progress, s."""
 
 
 @contextmanager
@@ -23,20 +28,25 @@ def followed(given: Progress | None) -> Iterator[Progress]:
         return
     from IPython.display import HTML, display
 
-    handle: Any = display(HTML(""), display_id=True)
+    began_s, handles = time.monotonic(), list[Any]()
 
     def show(what: str, done: float, total: float) -> None:
-        from html import escape
-
+        if time.monotonic() - began_s < QUICK_S:
+            return
         value = max(0.0, done)
         of = f" of {total:.0f}" if done <= total else ""
         bar = f'<progress value="{value:g}" max="{max(total, value):g}"></progress>'
-        handle.update(HTML(f"{bar} {escape(what)}: {value:.0f}{of}"))
+        shown = HTML(f"{bar} {escape(what)}: {value:.0f}{of}")
+        if handles:
+            handles[0].update(shown)
+        else:
+            handles.append(display(shown, display_id=True))
 
     try:
         yield show
     finally:
-        handle.update(HTML(""))
+        for handle in handles:
+            handle.update({"text/plain": ""}, raw=True)
 
 
 def _is_notebook() -> bool:

@@ -257,6 +257,7 @@ def predict(
     rounds: int | None = None,
     decide: Decide | None = None,
     progress: Callable[[int], None] | None = None,
+    forget: bool = False,
 ) -> Timeline:
     """Predict rounds from t = 0, one after the other without a gap.
 
@@ -272,13 +273,15 @@ def predict(
         rounds: Number of rounds. Default: `rounds` of the scenario.
         decide: Function that decides allocations. Default: the scenario's own split and shares.
         progress: Called after each round with the number of rounds done.
+        forget: Whether the source may forget the slots of rounds that were played. Nobody else may
+            use the source then.
 
     Raises:
         InputError: The scenario has another number of UAVs than the source, or its trace is too
             short.
     """
     channel = Channel.of(source)
-    if channel is not source and decide is None and not needs_past(scenario, sizing):
+    if forget and decide is None and not needs_past(scenario, sizing):
         channel.may_forget()
     if rounds is not None and scenario.updates:
         scenario = scenario.model_copy(update={"rounds": rounds})
@@ -286,6 +289,8 @@ def predict(
     engine = engine_of(scenario, channel, profile, sizing, decide)
     done: list[Round] = []
     has_rates = isinstance(channel.now, RateTrace)
+    if channel.now.begin:
+        raise ValueError("the channel has forgotten its first slots")
     made = Timeline(done, None, is_open(scenario, channel.now), has_rates)
     try:
         for round_ in play_rounds(scenario, channel, engine, rounds=rounds, decide=decide):

@@ -209,6 +209,10 @@ class PacketBackend(EngineBackend):
         self._links = links
         self._progress = progress
 
+    def play_ahead(self, decision: Decision, start_s: float, rounds: int) -> list[Round]:
+        """No round: the engine must not play rounds whose packets ns-3 plays."""
+        return []
+
     def simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
         """See `EngineBackend.simulate`."""
         scenario, allocation = self._scenario, decision.allocation

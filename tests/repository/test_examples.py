@@ -19,7 +19,9 @@ def cells(notebook: Any) -> list[Any]:
 def said(cell: Any) -> list[str]:
     """What a cell answered, as text; without pictures, whose text holds an address in memory."""
     data = [output.get("data", {}) for output in cell.outputs]
-    return [each["text/plain"] for each in data if "text/plain" in each and "image/png" not in each]
+    return [
+        each["text/plain"] for each in data if each.get("text/plain") and "image/png" not in each
+    ]
 
 
 def read(path: Path) -> Any:

@@ -276,7 +276,7 @@ def folders(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
             json.dumps(of_run(run.tables), allow_nan=False)
             render(run).encode()
             both = compare([result_of(run), whole])
-            comparison.render(both).encode()
+            comparison.render(both, Path()).encode()
             json.dumps(both.to_json(), allow_nan=False)
             if drawn:
                 draw_run(run_dir, run_dir.parent / "figures")
@@ -299,7 +299,7 @@ def sessions(inputs: int, seed: int) -> tuple[Counter[str], list[str]]:
         def show(_: bool) -> None:
             write_session_report(path).unlink()
             both = Comparison([], [read_session(path)] * 2)
-            comparison.render(both).encode()
+            comparison.render(both, Path()).encode()
             json.dumps(both.to_json(), allow_nan=False)
 
         return _in_folder(path, inputs, seed, show)

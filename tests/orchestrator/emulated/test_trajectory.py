@@ -325,7 +325,7 @@ def test_a_trajectory_is_learned_once(
     monkeypatch.setattr(trajectory, "cache_folder", lambda: tmp_path)
     asked = []
 
-    def pretend(wanted: tb.Scenario, folder: Path, progress: Any) -> Trajectory:
+    def pretend(wanted: tb.Scenario, folder: Path, *_: Any) -> Trajectory:
         asked.append(wanted)
         for file in learned.iterdir():
             (folder / file.name).write_bytes(file.read_bytes())

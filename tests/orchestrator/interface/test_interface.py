@@ -23,6 +23,7 @@ from small_scenario import TREE, trace_of_rates
 import orchestrator as tb
 from orchestrator.cli import campaign, emulate, flights, learning, predict, study
 from orchestrator.cli.validate import validate
+from orchestrator.interface import progress
 from orchestrator.interface.progress import followed
 from orchestrator.reporting import xy, xy_plots
 
@@ -254,12 +255,12 @@ def test_charts_of_pages_are_drawn_with_all_their_parts() -> None:
     assert xy_plots.figure(logarithmic).axes[0].get_xscale() == "log"
 
 
-def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
+def test_a_notebook_shows_a_bar_for_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
 
     class Handle:
-        def update(self, html: Any) -> None:
-            shown.append(html.data)
+        def update(self, new: Any, **_: Any) -> None:
+            shown.append(new)
 
     import IPython
     import IPython.display
@@ -267,13 +268,22 @@ def test_a_notebook_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     class Shell:
         kernel = object()
 
+    def display(first: Any, **_: Any) -> Handle:
+        shown.append(first)
+        return Handle()
+
     monkeypatch.setattr(IPython, "get_ipython", Shell)
-    monkeypatch.setattr(IPython.display, "display", lambda *_, **__: Handle())
+    monkeypatch.setattr(IPython.display, "display", display)
+    with followed(None) as show:
+        show("predicted", 1, 2)
+    assert not shown
+    monkeypatch.setattr(progress, "QUICK_S", 0.0)
     with followed(None) as show:
         show("predicted <b>", 1, 2)
-    assert 'value="1" max="2"' in shown[0]
-    assert "predicted &lt;b&gt;: 1 of 2" in shown[0]
-    assert shown[1] == ""
+        show("predicted <b>", 2, 2)
+    assert 'value="1" max="2"' in shown[0].data
+    assert "predicted &lt;b&gt;: 2 of 2" in shown[1].data
+    assert shown[2] == {"text/plain": ""}
 
 
 def test_every_colour_of_a_chart_is_known() -> None:

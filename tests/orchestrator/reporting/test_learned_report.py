@@ -175,7 +175,7 @@ def test_the_command_writes_the_page_again(seeds: Path, tmp_path: Path) -> None:
     assert (seeds / "report.html").read_text() == page_of(seeds)
     assert [each.scenario.seed for each in read_trajectories(seeds)] == [1, 2]
     refused = CliRunner().invoke(app, ["report", str(seeds), "--figures"])
-    assert str(refused.exception).startswith("--figures: only for runs")
+    assert str(refused.exception).startswith("`figures`: only for runs")
 
 
 @pytest.mark.parametrize(

@@ -338,14 +338,14 @@ def test_the_links_are_the_scenario_s() -> None:
     """Its delay, its window: each makes a difference that another way of saying it makes, too."""
     source, profile = fading(), profile_of(small())
 
-    def latency_s(emulation: dict[str, object], delay_s: float | None = None) -> float:
-        played = play(small(emulation), source, profile, delay_s=delay_s)
-        return played.timeline.rounds[0].latency_s
+    def latency_s(links_s: float, delay_s: float | None = None, **emulation: object) -> float:
+        scenario = small(emulation, links={"one_way_delay_s": links_s})
+        return play(scenario, source, profile, delay_s=delay_s).timeline.rounds[0].latency_s
 
-    delayed_s = latency_s({"one_way_delay_s": 0.01})
-    assert latency_s({}, delay_s=0.01) == delayed_s
-    assert latency_s({"one_way_delay_s": 0.01}, delay_s=0.0) == latency_s({})
-    assert latency_s({"one_way_delay_s": 0.01, "initial_window": 100}) < delayed_s - 0.02
+    delayed_s = latency_s(0.01)
+    assert latency_s(0.0, delay_s=0.01) == delayed_s
+    assert latency_s(0.01, delay_s=0.0) == latency_s(0.0)
+    assert latency_s(0.01, initial_window=100) < delayed_s - 0.02
 
 
 @pytest.mark.parametrize(("loss", "is_cut"), [(0.0, False), (0.01, True)])

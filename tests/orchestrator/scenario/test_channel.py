@@ -11,8 +11,10 @@ from small_scenario import TREE
 
 import orchestrator
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import FIRST_SLOTS, Channel, ns3_source
 from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError
 from testbed.core.registry import MOBILITY
 
@@ -131,3 +133,20 @@ def test_forgotten_slots_change_no_prediction(
         whole = orchestrator.predict(scenario, source.trace(made[0].now.end))
     assert made[0].now.begin > 0
     assert forgotten.to_json() == whole.to_json()
+
+
+def test_a_source_is_predicted_from_several_times_unless_it_may_forget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As campaigns, cross-checks and runs do, whose predictions share one source."""
+    monkeypatch.setattr(orchestrator.scenario.channel, "FIRST_SLOTS", 32)
+    scenario = validate(TREE | {"rounds": 40}, "test")
+    with ns3_source(scenario) as source:
+        first, again = (predict(scenario, source, profile_of(scenario)) for _ in range(2))
+        assert first.to_json() == again.to_json()
+    with ns3_source(scenario) as source:
+        assert predict(scenario, source, profile_of(scenario), forget=True).to_json() == (
+            first.to_json()
+        )
+        with pytest.raises(ValueError, match="the channel has forgotten its first slots"):
+            predict(scenario, source, profile_of(scenario))

@@ -176,10 +176,10 @@ def test_what_stays_with_a_client_is_exported_for_it(adapters: str, tmp_path: Pa
         words = ["export", learned, "--out", tmp_path / "out", "--to", "weights", *more]
         return CliRunner().invoke(app, [str(word) for word in words])
 
-    assert "--client: is needed, because with workload.batch_norm 'local'" in str(
+    assert "`client`: is needed, because with workload.batch_norm 'local'" in str(
         export().exception
     )
-    assert str(export("--client", 4).exception) == "--client: must be from 1 to 3, not 4"
+    assert str(export("--client", 4).exception) == "`client`: must be from 1 to 3, not 4"
     model = load_model(model_of(scenario), backbone_file(model_of(scenario), cache_folder()))
     samples = torch.randn(2, 3, 32, 32)
     for client, (option, file) in {1: ("last", STATE), 3: ("best", BEST)}.items():
