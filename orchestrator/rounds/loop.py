@@ -273,8 +273,8 @@ def predict(
         rounds: Number of rounds. Default: `rounds` of the scenario.
         decide: Function that decides allocations. Default: the scenario's own split and shares.
         progress: Called after each round with the number of rounds done.
-        forget: Whether the source may forget the slots of rounds that were played. Nobody else may
-            use the source then.
+        forget: Whether the source may forget the slots of rounds that were played. It cannot be
+            used again then.
 
     Raises:
         InputError: The scenario has another number of UAVs than the source, or its trace is too
