@@ -133,7 +133,7 @@ def predict(
             sizing=link_bytes if wire else payload_bytes,
             decide=_decider(resolved, policy, source),
             progress=lambda done: show("predicted", done, resolved.rounds),
-            forget=not callable(policy),
+            forget=True,
         )
 
 

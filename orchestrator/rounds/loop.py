@@ -410,7 +410,7 @@ class EngineBackend:
         if rounds < 1 or not plain or flies or not self._faults.is_empty:
             return []
         trace, first, found = self._channel.now, decision.index + 1, []
-        slots = Slots(trace.values, trace.slot_s)
+        slots = Slots(trace.values, trace.slot_s, begin=trace.begin)
         radio = self.radio(decision.allocation)
         with suppress(TraceExhausted, OrderFailed):  # The next round refuses it, or adds slots.
             found = repeated(plan, radio, slots, start_s, rounds)

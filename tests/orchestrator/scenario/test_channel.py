@@ -4,6 +4,7 @@
 """A channel grows and caches itself, and never more than its source has."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from small_scenario import TREE
 
 import orchestrator
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
-from orchestrator.rounds.loop import predict
+from orchestrator.rounds.loop import EngineBackend, predict
 from orchestrator.scenario.channel import FIRST_SLOTS, Channel, ns3_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -128,10 +129,21 @@ def test_forgotten_slots_change_no_prediction(
     monkeypatch.setattr(
         Channel, "__init__", lambda self, source: (made.append(self), init(self, source))[1]
     )
-    forgotten = orchestrator.predict(scenario)
+    ahead: list[int] = []
+    play_ahead = EngineBackend.play_ahead
+
+    def watched(backend: EngineBackend, *given: Any) -> Any:
+        found = play_ahead(backend, *given)
+        ahead.append(len(found) if made[0].now.begin else 0)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EngineBackend, "play_ahead", watched)
+        forgotten = orchestrator.predict(scenario)
     with ns3_source(scenario) as source:
         whole = orchestrator.predict(scenario, source.trace(made[0].now.end))
     assert made[0].now.begin > 0
+    assert sum(ahead) > 10  # also after slots were forgotten, rounds are predicted together
     assert forgotten.to_json() == whole.to_json()
 
 
