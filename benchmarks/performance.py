@@ -23,6 +23,7 @@ import platform
 import resource
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,7 @@ def peers() -> list[dict[str, Any]]:
     right = np.asarray(ways["`tb.predict`"][0](ROUNDS))
     for name, (work, rounds) in ways.items():
         np.testing.assert_allclose(work(rounds), right[:rounds], rtol=0, atol=1e-9)
-        took_s = least_s(lambda work=work, rounds=rounds: work(rounds))  # type: ignore[misc]
+        took_s = least_s(partial(work, rounds))
         rows.append({"way": name, "ms_per_round": 1e3 * took_s / rounds})
     for row in rows:
         row["of_core"] = row["ms_per_round"] / rows[0]["ms_per_round"]

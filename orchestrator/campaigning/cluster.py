@@ -253,7 +253,7 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
                     yield from future.result()
             except BrokenProcessPool:
                 raise RunError("a process that computed points was killed") from None
-            except BaseException:  # A signal, or an error: nobody waits for the other jobs.
+            except BaseException:  # After a signal or an error, the other jobs are not needed.
                 for process in set(active_children()).difference(others):
                     process.kill()
                     process.join()

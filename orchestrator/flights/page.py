@@ -17,7 +17,6 @@ from orchestrator.flights.forecast import (
     NORMAL_90,
     Band,
     Forecast,
-    Reveal,
     by_minute,
 )
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
@@ -45,12 +44,12 @@ Charts = dict[str, dict[str, Any]]
 # --- fit -----------------------------------------------------------------------------------------
 
 
-def fit_page(fit: FlightFit) -> str:
-    """The page of a fit, as HTML."""
+def fit_page(fit: FlightFit, charts: Charts | None = None) -> str:
+    """The page of a fit, as HTML; `charts` are those of `fit_charts`, if they are made already."""
     made, uplink = fit.document(), fit.uplink
     measured = made.uplink if uplink is not None and uplink.is_measured else None
     title, unit = UNITS[made.level]
-    charts = fit_charts(fit)
+    charts = fit_charts(fit) if charts is None else charts
     return render_page(
         "fit.html",
         SCRIPTS,
@@ -435,18 +434,19 @@ def _keys(made: document.Document) -> str | None:
 # --- forecast ------------------------------------------------------------------------------------
 
 
-def forecast_page(made: Forecast, flight: Flown) -> str:
+def forecast_page(made: Forecast, flight: Flown, charts: Charts | None = None) -> str:
     """The page of a forecast, as HTML.
 
     Args:
         made: The forecast.
         flight: The flight. Its measured values are shown only if the forecast is revealed.
+        charts: Those of `forecast_charts`, if they are made already.
     """
-    reveal = made.reveal
+    reveal, charts = made.reveal, forecast_charts(made, flight) if charts is None else charts
     return render_page(
         "forecast.html",
         SCRIPTS,
-        {"charts": (charts := forecast_charts(made, flight, reveal))},
+        {"charts": charts},
         made=made,
         title=UNITS[made.level][0],
         sentences=sentences_of(made, flight),
@@ -476,10 +476,10 @@ MISSING = {"offered_bps": "no limit: data always wait", "like": "any"}
 """The text for an input that is absent."""
 
 
-def forecast_charts(made: Forecast, flight: Flown, reveal: Reveal | None) -> Charts:
+def forecast_charts(made: Forecast, flight: Flown) -> Charts:
     """Charts of the bands against time, and of the distribution of the goodput."""
     title, unit = UNITS[made.level]
-    aloft = flight.is_aloft & (reveal is not None)
+    aloft = flight.is_aloft & (made.reveal is not None)
 
     def seen(values: Array) -> Array:
         return np.asarray(np.where(aloft, values, np.nan))

@@ -3,6 +3,7 @@
 
 """`campaign`: the scenarios of a campaign file; `report`: the pages of earlier results."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from orchestrator.campaigning.cluster import Outcome
     from orchestrator.campaigning.folder import CampaignFolder
 
@@ -121,11 +124,10 @@ def collected(folder: "CampaignFolder") -> StudyResult:
     from orchestrator.campaigning.results import TABLES, write_results
     from orchestrator.campaigning.summary import notes
     from orchestrator.campaigning.verdict import conclusions, problems
-    from orchestrator.records.tables import read_own
 
     loaded = folder.campaign()
     results = write_results(folder, loaded)
-    tables = {name: read_own(results / f"{name}.parquet") for name in TABLES}
+    tables = _Stored(results, tuple(TABLES))
     points, validity, curves = (tables[name] for name in ("points", "validity", "curves"))
     sentences = [
         *conclusions(loaded, points, curves),
@@ -137,6 +139,26 @@ def collected(folder: "CampaignFolder") -> StudyResult:
     for own in figures(loaded, points, curves).values():
         drawn = own | drawn
     return StudyResult(f"campaign {loaded.name}", sentences, tables, drawn, page, folder.path)
+
+
+class _Stored(Mapping[str, "pd.DataFrame"]):
+    """The tables of a campaign, each read when it is asked for: that of the steps may be large."""
+
+    def __init__(self, folder: Path, names: Sequence[str]):
+        self._folder, self._names = folder, names
+
+    def __getitem__(self, name: str) -> "pd.DataFrame":
+        from orchestrator.records.tables import read_own
+
+        if name not in self._names:
+            raise KeyError(name)
+        return read_own(self._folder / f"{name}.parquet")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def folder_of(given: Path, out: Path | None) -> "CampaignFolder":

@@ -4,8 +4,7 @@
 """`fit` and `forecast`: channels fitted to measured flights, and forecasts of new ones."""
 
 import datetime
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.interface.folders import check_new, remove_results
 from orchestrator.interface.given import ScenarioLike, path_of, resolved, shortened
 from orchestrator.interface.progress import followed
-from orchestrator.interface.results import StudyResult
+from orchestrator.interface.results import StudyResult, figures_of
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 
@@ -55,7 +54,6 @@ def fit(
     from orchestrator.flights.measured import load_flight
     from orchestrator.flights.page import fit_charts, fit_page
     from orchestrator.flights.result import fit_flights
-    from orchestrator.reporting import xy_plots
     from orchestrator.reporting.index import save_page
 
     given = [flights] if isinstance(flights, str | Path) else flights
@@ -67,19 +65,19 @@ def fit(
     read = {name: load_flight(path) for path, name in names_of(files).items()}
     with followed(progress) as show:
         found = fit_flights(read, models, show)
-    document = found.document()
+    document, charts = found.document(), fit_charts(found)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         remove_results(folder, FIT_FILES)
         document.write(folder / "fit.json")
-        save_page(folder / "fit.html", fit_page(found))
+        save_page(folder / "fit.html", fit_page(found, charts))
         for flight, name in zip(found.flights, _short_names(found.flights), strict=True):
             replayed = found.replay(flight)
             if replayed is not None:
                 replayed.save(folder / f"{name}-replay.npz")
-    figures = {name: partial(xy_plots.figure, one) for name, one in fit_charts(found).items()}
     title = f"fit of {len(found.flights)} flight{'s' * (len(found.flights) > 1)}"
-    return StudyResult(title, [document.sentence], _fit_tables(document), figures, found, folder)
+    tables = _fit_tables(document)
+    return StudyResult(title, [document.sentence], tables, figures_of(charts), found, folder)
 
 
 def _fit_tables(document: "Document") -> dict[str, Any]:
@@ -154,7 +152,6 @@ def forecast(
     from orchestrator.flights.page import forecast_charts, forecast_page
     from orchestrator.flights.result import flown_in
     from orchestrator.flights.words import scores_of, sentences_of
-    from orchestrator.reporting import xy_plots
     from orchestrator.reporting.index import save_page
     from orchestrator.scenario.schema import LTE_BLOCKS
 
@@ -200,10 +197,11 @@ def forecast(
             )
     if reveal:
         made = made.model_copy(update={"reveal": revealed(made, one)})
+    charts = forecast_charts(made, one)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         made.write(folder / "forecast.json")
-        save_page(folder / "forecast.html", forecast_page(made, one))
+        save_page(folder / "forecast.html", forecast_page(made, one, charts))
     bands: dict[str, Any] = {"time_s": np.arange(len(made.rsrp_dbm.p50)) * made.slot_s}
     for name in ("rsrp_dbm", "snr_up_db", "mcs_up", "uplink_bps"):
         band: Band | None = getattr(made, name)
@@ -212,7 +210,6 @@ def forecast(
     tables = {"bands": pd.DataFrame(bands)}
     if made.reveal is not None:
         tables["scores"] = pd.DataFrame(scores_of(made, made.reveal))
-    charts: Mapping[str, Any] = forecast_charts(made, one, made.reveal)
-    figures = {name: partial(xy_plots.figure, chart) for name, chart in charts.items()}
     title = f"forecast of {one.name}"
-    return StudyResult(title, sentences_of(made, one), tables, figures, made, folder)
+    sentences = sentences_of(made, one)
+    return StudyResult(title, sentences, tables, figures_of(charts), made, folder)

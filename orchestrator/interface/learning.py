@@ -4,7 +4,6 @@
 """`learn`, `train`, `evaluate`, `export`: learn without a network, and train and judge policies."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,7 +21,7 @@ from orchestrator.interface.given import (
 )
 from orchestrator.interface.names import VARIANTS
 from orchestrator.interface.progress import followed
-from orchestrator.interface.results import StudyResult
+from orchestrator.interface.results import StudyResult, figures_of
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 from testbed.core.words import not_one_of
@@ -105,7 +104,7 @@ def learn_each(
     from orchestrator.campaigning.seeds import learn_seeds
     from orchestrator.emulated.trajectory import check
     from orchestrator.records.learned import has_trajectories, is_trajectory
-    from orchestrator.reporting import learned_report, xy_plots
+    from orchestrator.reporting import learned_report
 
     several = len(scenarios) > 1
     if not resume:
@@ -123,12 +122,11 @@ def learn_each(
         )
     if overwrite and several:
         empty(folder, [own.name for own in folders])  # of other seeds, or of a single one
-    learned_report.write_learned_report(folder)
     learned = learned_report.read_learned(folder)
-    charts = learned_report.charts_of(learned)
-    figures = {name: partial(xy_plots.figure, chart) for name, chart in charts.items()}
+    learned_report.write_learned_report(folder, learned)
+    figures = figures_of(learned_report.charts_of(learned))
     title = f"training of {scenarios[0].name}"
-    sentences = learned_report.learned_lines(folder)
+    sentences = learned_report.learned_lines(learned)
     return StudyResult(title, sentences, learned_report.frames(learned), figures, learned, folder)
 
 

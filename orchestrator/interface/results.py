@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,17 @@ class StudyResult:
                 shown = table.to_html(index=False, max_rows=MOST_ROWS)
                 parts.append(f"<h4>{escape(name)}</h4>{shown}")
         return "".join(parts)
+
+
+def figures_of(charts: Mapping[str, Any]) -> "dict[str, Callable[[], Figure | None]]":
+    """The functions that draw the charts of a page, see `orchestrator.reporting.xy`."""
+
+    def draw(chart: Mapping[str, Any]) -> "Figure":
+        from orchestrator.reporting.xy_plots import figure  # imports matplotlib
+
+        return figure(chart)
+
+    return {name: partial(draw, chart) for name, chart in charts.items()}
 
 
 def chosen(name: str | None, known: Mapping[str, Any], what: str) -> str:

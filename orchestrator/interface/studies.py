@@ -95,6 +95,7 @@ def cross_check(
         InputError: An argument is not valid, or this machine or ns-3 does not support the scenario.
         RunError: The emulation or ns-3 failed.
     """
+    from orchestrator.api import run
     from orchestrator.reporting import plots
     from orchestrator.rounds.packet_rounds import check_packets
     from orchestrator.scenario.unused import say_unused
@@ -111,9 +112,9 @@ def cross_check(
     if not emulated:
         say_unused(parsed, "a prediction")
     with followed(progress) as show:
-        run = _run(parsed, trace, show) if emulated else None
+        done = run(parsed, trace, progress=show) if emulated else None
         with channel_of(parsed, trace) as source:
-            check = study.cross_check(parsed, source, run, delays_s=delays_s, progress=show)
+            check = study.cross_check(parsed, source, done, delays_s=delays_s, progress=show)
     if folder is not None:
         remove_results(folder, CROSS_CHECK_FILES)
         write(check, parsed, folder)
@@ -186,6 +187,7 @@ def overheads(
     progress: Progress | None,
 ) -> StudyResult:
     """The work of `overhead`, for values of a key (empty: no sweep) with their scenarios."""
+    from orchestrator.api import run
     from orchestrator.emulated.guests import from_outside
     from orchestrator.emulated.network import check_machine
     from orchestrator.studies import overhead as study
@@ -206,7 +208,7 @@ def overheads(
             def named(what: str, done: float, total: float, value: str = value) -> None:
                 show(f"{value} {what}".strip(), done, total)
 
-            outcomes.append(study.outcome_of(value, _run(one, trace, named)))
+            outcomes.append(study.outcome_of(value, run(one, trace, progress=named)))
     parsed = points[0][1]
     if folder is not None:
         remove_results(folder, OVERHEAD_FILES)
@@ -220,15 +222,6 @@ def overheads(
     sentences = page.sweep_verdict(key, outcomes) if key else page.verdict(outcomes[0])
     title = f"overhead of {parsed.name}" + (f" by {key}" if key else "")
     return StudyResult(title, sentences, study.frames(outcomes), figures, outcomes, folder)
-
-
-def _run(scenario: "Scenario", trace: Trace | None, progress: Progress) -> Any:
-    """A run of the scenario, in its own clock; its folder is removed."""
-    from orchestrator.api import read_run, run
-
-    with temporary_folder("study") as folder:
-        run(scenario, trace, out=folder / "run", progress=progress)
-        return read_run(folder / "run")
 
 
 def validate(

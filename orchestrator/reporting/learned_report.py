@@ -81,21 +81,24 @@ def read_learned(folder: Path) -> list[Learned]:
     return found
 
 
-def write_learned_report(folder: Path) -> Path:
+def write_learned_report(folder: Path, learned: Sequence[Learned] | None = None) -> Path:
     """Write `report.html` into a folder of `testbed learn` atomically; returns its path.
+
+    Args:
+        folder: The folder.
+        learned: Its results, if they were read already.
 
     Raises:
         InputError: See `read_learned`.
     """
-    page = render(folder.name, read_learned(folder))
+    page = render(folder.name, read_learned(folder) if learned is None else learned)
     path = folder / "report.html"
     save_page(path, page)
     return path
 
 
-def learned_lines(folder: Path) -> list[str]:
-    """What a folder of `testbed learn` reached, as lines of the console: each seed, then all."""
-    learned = read_learned(folder)
+def learned_lines(learned: Sequence[Learned]) -> list[str]:
+    """What `testbed learn` reached, as lines of the console: each seed, then all."""
     outcomes = [(each.seed, each.outcome) for each in learned if each.outcome is not None]
     if len(learned) == 1:
         return [outcome.line() for _, outcome in outcomes]

@@ -131,7 +131,7 @@ def test_without_evaluations_the_page_says_so(tmp_path: Path) -> None:
     table[table["data"] == "train"].to_parquet(folder / "learned.parquet", index=False)
     page = Page(page_of(folder))
     assert "Nothing was evaluated on held-out data." in page.words("overview")
-    assert learned_lines(folder) == []
+    assert learned_lines(read_learned(folder)) == []
 
 
 def test_a_language_model_has_perplexities(tmp_path: Path) -> None:
