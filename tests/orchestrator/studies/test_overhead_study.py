@@ -6,14 +6,22 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from all_pages import overhead_outcome
 from packet_cases import small
 from rich.console import Console
+from synthetic_run import make_run
 
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
-from orchestrator.studies.overhead import bytes_of_a_round, bytes_table, waterfall_table
+from orchestrator.records.reader import read_run
+from orchestrator.studies.overhead import (
+    bytes_of_a_round,
+    bytes_table,
+    outcome_of,
+    waterfall_table,
+)
 from orchestrator.studies.overhead_page import sweep_verdict, verdict, write
 
 
@@ -41,6 +49,21 @@ def test_what_a_uav_sends_to_come_back_is_no_bytes_of_a_round() -> None:
     up, down = (bytes_of_a_round(pd.concat(run), way) for way in ("up", "down"))
     assert up == dict.fromkeys(BYTES, 0.0) | {"payload_bytes": 35.0, "handshake_bytes": 35.0}
     assert (down["payload_bytes"], down["handshake_bytes"]) == (6.0, 6.0)
+
+
+def test_an_outcome_has_the_means_of_the_rounds_of_a_run(tmp_path: Path) -> None:
+    run = read_run(make_run(tmp_path / "run", rounds=2))
+    bytes_ = accounts((0, "up", 10.0), (0, "down", 5.0), (1, "up", 30.0), (1, "down", 7.0))
+    causes = [(0, "payload", 1.0), (0, "headers", 0.5), (1, "payload", 3.0), (1, "headers", 0.1)]
+    parts = pd.DataFrame(causes, columns=["round", "part", "seconds"])
+    run.tables.update(accounts=bytes_, waterfall=parts)
+    outcome = outcome_of("quic", run)
+    assert (outcome.up_bytes["payload_bytes"], outcome.down_bytes["payload_bytes"]) == (20.0, 6.0)
+    assert outcome.parts_s == pytest.approx({"payload": 2.0, "headers": 0.3})
+    for kind in ("predicted", "predicted_wire", "measured"):
+        mean_s = np.mean([round_.latency_s for round_ in getattr(run, kind)])
+        assert getattr(outcome, f"{kind}_s") == mean_s
+    assert (outcome.value, outcome.valid) == ("quic", not outcome.complaints)
 
 
 def test_verdict_names_shares_of_bytes_and_what_adds_latency() -> None:
