@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from time import perf_counter
+from time import perf_counter_ns
 from typing import Protocol
 
 import numpy as np
@@ -213,10 +213,12 @@ class Decisions:
 
     def next(self, index: int, start_s: float) -> Decision:
         """Decide on the round that starts now."""
-        began = perf_counter()
+        began_ns = perf_counter_ns()
         scenario, decide, choose = self._scenario, self._decide, self._choose
         if scenario.updates and index:
-            return Decision(index, start_s, self._allocations[-1], perf_counter() - began)
+            return Decision(
+                index, start_s, self._allocations[-1], (perf_counter_ns() - began_ns) / 1e9
+            )
         allocation, rounds = self._fixed, self._rounds
         clients: Collection[int] | None = self._members
         if decide is not None or choose is not None:
@@ -230,7 +232,9 @@ class Decisions:
             allocation = decide(now)
         check_shares(self._radio, allocation)
         clients = clients if allocation.clients is None else allocation.clients
-        return Decision(index, start_s, allocation.among(clients), perf_counter() - began)
+        return Decision(
+            index, start_s, allocation.among(clients), (perf_counter_ns() - began_ns) / 1e9
+        )
 
     def add(self, round_: Round, allocation: Allocation) -> None:
         """Add the round that was played."""
