@@ -42,7 +42,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import psutil
 
@@ -106,10 +106,6 @@ class Outcome:
 
     status: int
     """Exit status as in shells: 128 plus the signal number if a signal ended the command."""
-    wall_s: float
-    """Real seconds, including start and end of the guest."""
-    cpu_s: float
-    """CPU seconds of the guest and all its processes."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +117,21 @@ class _Callbacks:
     waits: Callable[[], bool]
     out: IO[bytes] | None
     err: IO[bytes] | None
+
+
+_QUIET = _Callbacks(silent, None, lambda: False, None, None)
+
+
+class Running(Protocol):
+    """A guest's process: a `subprocess.Popen`, or what behaves like one."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal's number; None: it has not ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended, or raise `subprocess.TimeoutExpired` after `timeout` s."""
 
 
 @dataclass
@@ -190,6 +201,16 @@ def hidden(words: Sequence[str], cwd: Path) -> str | None:
     return None
 
 
+def check_visible(words: Sequence[str], cwd: Path) -> None:
+    """Refuse arguments that name files which a guest does not see.
+
+    Raises:
+        InputError: See `hidden`.
+    """
+    if word := hidden(words, cwd):
+        raise InputError(f"{word}: is not visible in virtual time, which has its own /dev")
+
+
 def run(
     kernel: Kernel,
     argv: Sequence[str],
@@ -231,22 +252,17 @@ def run(
         OSError: Its output cannot be written.
     """
     cwd = Path.cwd()
-    if word := hidden(argv[1:], cwd):
-        raise InputError(f"{word}: is not visible in virtual time, which has its own /dev")
-    began = time.monotonic()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    check_visible(argv[1:], cwd)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
         line = stack.enter_context(_Line.open())
-        job = _job(argv, cwd) | {"settings": _settings(settings)}
+        job = job_of(argv, cwd) | {"settings": _settings(settings)}
         processor = stack.enter_context(_processor())
         guest = _start(kernel, folder, line, job, memory, processor, starts_ns)
         stack.callback(_end, guest)
         started(guest.pid)
         status = _attend(guest, line, folder, _Callbacks(progress, show, waits, out, err))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
+    return Outcome(128 - status if status < 0 else status)
 
 
 class ProgramEndedError(RunError):
@@ -264,7 +280,51 @@ class _EndedError(RunError):
         self.number = number
 
 
-class Template:
+class Copies:
+    """Makes guests that are copies of a template, of this process or of another one."""
+
+    def run(
+        self,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        started: Callable[[int], object] = lambda pid: None,
+        waits: Callable[[], bool] = lambda: False,
+        progress: Progress = silent,
+        show: Callable[[dict[str, Any]], object] | None = None,
+        out: IO[bytes] | None = None,
+        err: IO[bytes] | None = None,
+    ) -> Outcome:
+        """Copy the guest, and let the copy continue until its program ends; see `guest.run`."""
+        callbacks = _Callbacks(progress, show, waits, out, err)
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
+            file = folder / "settings.json"
+            file.write_text(json.dumps(_settings(settings)), encoding="utf-8")
+            line = stack.enter_context(_Line.open())
+            processor = stack.enter_context(_processor())
+            with tempfile.TemporaryFile(dir=self._memory_folder()) as memory:
+                ends = (line.its_orders.fileno(), line.its_words.fileno(), line.log.fileno())
+                guest = self._copy(file, (memory.fileno(), *ends), processor, callbacks)
+            line.close_its_ends()
+            stack.callback(_end, guest)
+            started(guest.pid)
+            status = _attend(guest, line, None, callbacks)
+        return Outcome(128 - status if status < 0 else status)
+
+    def _memory_folder(self) -> str:
+        raise NotImplementedError
+
+    def _copy(
+        self, file: Path, files: Sequence[int], processor: int, callbacks: _Callbacks
+    ) -> Running:
+        """Start a copy with this file of settings, on this processor.
+
+        `files` are the copy's memory, both ends of its line, and its log.
+        """
+        raise NotImplementedError
+
+
+class Template(Copies):
     """A guest that has started its program, and copies of which continue the program.
 
     The program reads `testbed.system.inside.TEMPLATE`, which returns once per copy. The template
@@ -278,10 +338,14 @@ class Template:
         *,
         memory: int = MEMORY_BYTES,
         starts_ns: int = STARTED_NS,
+        job: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start a guest; see `run` for the arguments and errors. `close` ends it."""
+        """Start a guest; see `run` for the arguments and errors. `close` ends it.
+
+        `job` is `job_of` another process, in place of that of this process.
+        """
         self._memory = memory
-        self._made_of = kernel, memory, starts_ns, _job(argv, Path.cwd())
+        self._made_of = kernel, memory, starts_ns, job or job_of(argv, Path.cwd())
         with contextlib.ExitStack() as stack:
             self._folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
             self._line = stack.enter_context(_Line.open())
@@ -290,7 +354,7 @@ class Template:
             with its_control, _processor() as processor:
                 self._guest = _start(
                     *(kernel, self._folder, self._line),
-                    self._made_of[-1] | {"settings": _settings({})},
+                    {**self._made_of[-1], "settings": _settings({})},
                     *(memory, processor, starts_ns),
                     control=its_control,
                 )
@@ -301,47 +365,31 @@ class Template:
         """End the template; its copies continue."""
         self._stack.close()
 
-    def fits(self, kernel: Kernel, argv: Sequence[str], *, memory: int, starts_ns: int) -> bool:
+    def fits(
+        self,
+        kernel: Kernel,
+        argv: Sequence[str],
+        *,
+        memory: int,
+        starts_ns: int,
+        job: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Whether a copy would be as a guest that is started now with these arguments."""
-        wanted = kernel, memory, starts_ns, _job(argv, Path.cwd())
+        wanted = kernel, memory, starts_ns, job or job_of(argv, Path.cwd())
         return self._guest.poll() is None and self._made_of == wanted
 
-    def run(
-        self,
-        *,
-        settings: Mapping[str, Any] | None = None,
-        started: Callable[[int], object] = lambda pid: None,
-        waits: Callable[[], bool] = lambda: False,
-        progress: Progress = silent,
-        show: Callable[[dict[str, Any]], object] | None = None,
-        out: IO[bytes] | None = None,
-        err: IO[bytes] | None = None,
-    ) -> Outcome:
-        """Copy the guest, and let the copy continue until its program ends; see `run`."""
-        began = time.monotonic()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        callbacks = _Callbacks(progress, show, waits, out, err)
-        with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
-            file = folder / "settings.json"
-            file.write_text(json.dumps(_settings(settings)), encoding="utf-8")
-            line = stack.enter_context(_Line.open())
-            processor = stack.enter_context(_processor())
-            guest = self._copy(file, line, processor, callbacks)
-            stack.callback(_end, guest)
-            started(guest.pid)
-            status = _attend(guest, line, None, callbacks)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
+    def copy(
+        self, file: str, files: Sequence[int], processor: int, callbacks: _Callbacks = _QUIET
+    ) -> Child:
+        """Start a copy; see `Copies`.
 
-    def _copy(self, file: Path, line: "_Line", processor: int, callbacks: "_Callbacks") -> Child:
+        Raises:
+            ProgramEndedError: The program ended before it could be copied.
+            RunError: The guest could not be copied.
+        """
         with contextlib.suppress(OSError):  # This only affects the speed. Copies inherit it.
             os.sched_setaffinity(self._guest.pid, {processor})
-        with tempfile.TemporaryFile(dir=memory_folder(self._memory)) as memory:
-            ends = (line.its_orders.fileno(), line.its_words.fileno(), line.log.fileno())
-            socket.send_fds(self._control, [bytes(file)], [memory.fileno(), *ends])
-        line.close_its_ends()
+        socket.send_fds(self._control, [file.encode()], files)
         status = _attend(self._guest, self._line, self._folder, callbacks, answer=self._control)
         if status:
             raise ProgramEndedError(status)
@@ -353,6 +401,14 @@ class Template:
             why = _why(self._line.log, self._guest.pid)
             raise RunError(f"virtual time: the guest could not be copied: {why}")
         return Child(pid)
+
+    def _memory_folder(self) -> str:
+        return memory_folder(self._memory)
+
+    def _copy(
+        self, file: Path, files: Sequence[int], processor: int, callbacks: _Callbacks
+    ) -> Child:
+        return self.copy(str(file), files, processor, callbacks)
 
 
 @dataclass
@@ -379,7 +435,7 @@ class _Line:
 
 
 def _attend(
-    guest: "subprocess.Popen[bytes] | Child",
+    guest: Running,
     line: _Line,
     folder: Path | None,
     callbacks: "_Callbacks",
@@ -438,7 +494,7 @@ def environment() -> dict[str, str]:
     return {"HOME": str(Path.home()), **passed, **FIXED, "PATH": path}
 
 
-def _job(argv: Sequence[str], cwd: Path) -> dict[str, Any]:
+def job_of(argv: Sequence[str], cwd: Path) -> dict[str, Any]:
     """The data that init needs to start a command."""
     umask = os.umask(0)
     os.umask(umask)
@@ -561,7 +617,7 @@ def _with_us(processor: int) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _end(guest: "subprocess.Popen[bytes] | Child") -> None:
+def _end(guest: Running) -> None:
     if guest.poll() is None:
         os.killpg(guest.pid, signal.SIGKILL)
         guest.wait()
@@ -611,7 +667,7 @@ def _writer(stream: IO[bytes], failed: list[BaseException]) -> Iterator[Callable
 
 
 def _converse(
-    guest: "subprocess.Popen[bytes] | Child",
+    guest: Running,
     line: _Line,
     stops: socket.socket,
     writers: Mapping[bytes, Callable[[bytes], None]],
