@@ -3,7 +3,10 @@
 
 """The command line inside virtual time; its output is formatted for the host's terminal.
 
-    python -m orchestrator.cli.inside ARGUMENTS
+    python -m orchestrator.cli.inside [ARGUMENTS]
+
+Without arguments, the program becomes a template of warm guests: each copy runs the command in its
+settings.
 
 Imports are within a function, because the processes of the network are forked first.
 """
@@ -11,7 +14,7 @@ Imports are within a function, because the processes of the network are forked f
 import gc
 import sys
 
-from orchestrator.emulated.guest_jobs import NODE_IMPORTS, end
+from orchestrator.emulated.guest_jobs import NODE_IMPORTS, become_copy, end, jobs
 from testbed.runtimes.namespace import fork_ahead
 from testbed.system import inside
 
@@ -21,6 +24,10 @@ def _main() -> None:
     if settings is None:
         sys.exit("testbed: this process is not in virtual time")
     fork_ahead(NODE_IMPORTS)
+    if not sys.argv[1:]:
+        jobs()
+        settings = become_copy()
+        sys.argv[1:] = settings["words"]
     gc.set_threshold(100_000)  # A collection goes through all objects, again and again.
     import rich
 

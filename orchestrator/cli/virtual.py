@@ -5,9 +5,11 @@
 
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -65,7 +67,7 @@ def enter(
     from orchestrator.engine.core_library import library
     from orchestrator.scenario.channel import open_source, read_trace
     from orchestrator.scenario.combinations import check
-    from testbed.virtual import guest
+    from testbed.virtual import guest, warm
 
     check(scenario, "run")
     found = kernel()
@@ -76,11 +78,14 @@ def enter(
         if trace is not None:
             with open_source(scenario, trace):  # describes the trace, or refuses it
                 pass
+    words = sys.argv[1:]
     settings = {
         "columns": shutil.get_terminal_size().columns if has_width() else None,
         "colour": sys.stdout.isatty(),
     }
-    argv = [sys.executable, "-P", "-m", "orchestrator.cli.inside", *sys.argv[1:]]
+    argv = [sys.executable, "-P", "-m", "orchestrator.cli.inside"]
+    emulation = scenario.emulation
+    made_of: dict[str, Any] = {"memory": emulation.memory_bytes, "starts_ns": emulation.starts_ns}
     release_stdout()
     with ExitStack() as contexts:
         contexts.enter_context(holding or nullcontext())
@@ -91,14 +96,19 @@ def enter(
             known = None if trace is None else read_trace(trace)
             show = contexts.enter_context(mirror(scenario, known)).show
         progress = contexts.enter_context(shown(unit))
-        learns = plays_rounds and scenario.workload.compute == "real"
+        template = contexts.enter_context(warm.lent(found, argv, **made_of))
+        runs: Callable[..., guest.Outcome]
+        if template is None:
+            runs = partial(guest.run, found, [*argv, *words], **made_of)
+        else:
+            guest.check_visible(words, Path.cwd())
+            runs = template.run
+            settings["words"] = words
         done = play(
             found,
-            partial(guest.run, found, argv),
+            runs,
             settings=settings,
-            learns=learns,
-            memory=scenario.emulation.memory_bytes,
-            starts_ns=scenario.emulation.starts_ns,
+            learns=plays_rounds and scenario.workload.compute == "real",
             progress=progress,
             show=show,
         )

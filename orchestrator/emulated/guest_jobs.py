@@ -29,8 +29,12 @@ from testbed.system import inside
 NODE_IMPORTS = ("workloads.nodes.program", "workloads.nodes.uav", "workloads.nodes.base_station")
 
 
-def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
-    """Import and cache the modules that jobs need."""
+def jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
+    """Import and cache what runs and sessions need.
+
+    Returns:
+        Their functions, by name.
+    """
     import numpy as np
     import pandas as pd
 
@@ -58,12 +62,9 @@ def _main() -> int:
     if inside.guest_settings() is None:
         sys.exit("testbed: this process is not in virtual time")
     fork_ahead(NODE_IMPORTS)
-    jobs = _jobs()
-    # Garbage collection writes into objects, whose pages would then be copied by forks.
-    gc.collect()
-    gc.freeze()
-    settings = inside.become_copy()
-    ((play, job),) = ((jobs[name], settings[name]) for name in jobs if name in settings)
+    known = jobs()
+    settings = become_copy()
+    ((play, job),) = ((known[name], settings[name]) for name in known if name in settings)
     try:
         play(job)
     except (InputError, RunError) as error:
@@ -72,6 +73,14 @@ def _main() -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return 0
+
+
+def become_copy() -> dict[str, Any]:
+    """Make this guest a template, whose memory changes as little as possible in copies."""
+    # Garbage collection writes into objects, whose pages would then be copied by forks.
+    gc.collect()
+    gc.freeze()
+    return inside.become_copy()
 
 
 def end(status: int) -> NoReturn:
