@@ -43,6 +43,8 @@ class Callers:
         """Function that closes each connection, in order of arrival."""
         self._lock = threading.Lock()
         self._refused = 0
+        self._log = sys.stderr
+        """That of whoever made it: a thread may still report when stderr is another one."""
         self.is_shut = False
 
     def let_in(
@@ -100,8 +102,8 @@ class Callers:
         with self._lock:
             self._refused += 1
             if self._refused <= MOST_TOLD:
-                sys.stderr.write(f"{what}\n")
-                sys.stderr.flush()
+                self._log.write(f"{what}\n")
+                self._log.flush()
 
 
 class Meeting(Generic[Arrival]):

@@ -197,6 +197,7 @@ def shared() -> Iterator[None]:
 PROGRAM = """#!{python} -IS
 import json, os, signal, socket, sys
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of this file
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
 order = {{"words": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), **{more!r}}}
