@@ -32,7 +32,7 @@ print(tb.compare(timeline, tb.predict(scenario, rounds=5, policy="equal")))
 
 All names below are attributes of the package `orchestrator`. Each name is imported when it is first
 used, so `import orchestrator` is fast. Functions return when their result is complete. They can be
-called from a script, a notebook, another thread or a coroutine. Two of the
+called from a script, a notebook, another thread or a coroutine. Five of the
 [examples](../examples/README.md) are notebooks that use them.
 
 The following arguments have the same form in all functions:

@@ -12,7 +12,8 @@ to the paper, an upper bound of CPSFL. `EQUATIONS` lists these claims.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, NamedTuple
@@ -24,7 +25,7 @@ from orchestrator.analytical.queueing import queueing_s
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.plan import RoundPlan
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 from testbed.core.paradigm import BUILT_IN, Paradigm
 from testbed.core.registry import ANALYTICAL_MODELS, failures
 from testbed.core.timeline import STEPS
@@ -227,12 +228,37 @@ class AnalyticalModel:
         return _result(self.name, answer)
 
 
+_own: dict[str, Function] = {}
+"""Functions of `named`, by name."""
+
+
+@contextmanager
+def named(function: Function) -> Iterator[str]:
+    """Make a function a model of this process, by its own name, within the context.
+
+    Raises:
+        InputError: It has no name, or that of another model.
+    """
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():
+        raise InputError(f"`model`: a function must have a name, not {name or function!r}")
+    if name in ANALYTICAL_MODELS.names():
+        raise InputError(f"`model`: {name!r} is the name of another model; rename the function")
+    _own[name] = function
+    try:
+        yield name
+    finally:
+        del _own[name]
+
+
 def model(name: str, scenario: Scenario) -> AnalyticalModel:
     """The model with a name, with its parameters in the scenario.
 
     Raises:
         InputError: No model has that name, it cannot be loaded, or its parameters do not fit.
     """
+    if name in _own:
+        return AnalyticalModel(name, name, "latency_s", _own[name], {})
     function = ANALYTICAL_MODELS.function(name, "model")
     parameters = scenario.analytical_models.get(name, {})
     ANALYTICAL_MODELS.check(name, parameters)

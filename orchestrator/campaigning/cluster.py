@@ -39,7 +39,14 @@ from orchestrator.scenario.channel import (
 )
 from orchestrator.scenario.unused import Use, say_unused
 from testbed.core.errors import InputError, RunError
-from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
+from testbed.host.dask_cluster import (
+    Cluster,
+    client_of,
+    has_worker,
+    processes,
+    without_main,
+    workers_of,
+)
 from testbed.virtual import guest
 
 log = logging.getLogger(__name__)
@@ -247,7 +254,10 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
             release()
     elif jobs:
         spawn, others = get_context("spawn"), active_children()
-        with ProcessPoolExecutor(min(workers, len(jobs)), spawn, _end_with_parent) as pool:
+        with (
+            without_main(),
+            ProcessPoolExecutor(min(workers, len(jobs)), spawn, _end_with_parent) as pool,
+        ):
             try:
                 for future in as_completed([pool.submit(function, task, job) for job in jobs]):
                     yield from future.result()

@@ -14,7 +14,7 @@ import itertools
 import json
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -383,19 +383,31 @@ def load_campaign(path: Path) -> Campaign:
         InputError: The file is not valid; the message names the file or field and allowed values.
     """
     file = path / "campaign.yaml" if path.is_dir() else own_or(path, "campaign")
-    tree = read_tree(file, "campaign")
+    return campaign_of(read_tree(file, "campaign"), str(file), file.parent)
+
+
+def campaign_of(tree: Mapping[str, Any], where: str, folder: Path) -> Campaign:
+    """The campaign with these keys, with its base scenario.
+
+    Args:
+        tree: Content of a campaign file.
+        where: Begins the message about a wrong value.
+        folder: Folder to which paths in the file are relative.
+
+    Raises:
+        InputError: The content is not valid; the message names the field and allowed values.
+    """
     try:
         campaign = Campaign.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{file}: {explain(error.errors(include_url=False), Campaign)}") from None
+        raise InputError(f"{where}: {explain(error.errors(include_url=False), Campaign)}") from None
     base = campaign.scenario
     if isinstance(base, str):
-        base = read_tree(file.parent / base, "scenario")
-    # Paths of traces are relative to the campaign file's folder.
+        base = read_tree(folder / base, "scenario")
     studies = {
         name: study
         if study.trace is None
-        else study.model_copy(update={"trace": str((file.parent / study.trace).resolve())})
+        else study.model_copy(update={"trace": str((folder / study.trace).resolve())})
         for name, study in campaign.studies.items()
     }
     return campaign.model_copy(update={"scenario": base, "studies": studies})

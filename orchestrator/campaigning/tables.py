@@ -3,7 +3,6 @@
 
 """Tables of a campaign as Markdown: means over the seeds, and verdicts on claims."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from orchestrator.analysis import learned
 from orchestrator.campaigning.claims import judge
 from orchestrator.campaigning.spec import COLUMNS, Campaign, Study
 from orchestrator.campaigning.summary import axis_columns, axis_label, means, of_study, titles
-from orchestrator.reporting.formatting import NOTHING, plain, plus_minus
+from orchestrator.reporting.formatting import NOTHING, markdown_table, plain, plus_minus
 from testbed.core.paradigm import title_of
 
 
@@ -48,7 +47,7 @@ def markdown(campaign: Campaign, points: pd.DataFrame) -> str:
     for name, study in campaign.studies.items():
         if len(campaign.studies) > 1:
             parts.append(f"{study.title or name}:")
-        parts.append("\n".join(_of_means(study, _means(name, study, points))))
+        parts.append(_of_means(study, _means(name, study, points)))
         if claims := [one for one in judged if one.study == name]:
             rows = [
                 [
@@ -57,7 +56,7 @@ def markdown(campaign: Campaign, points: pd.DataFrame) -> str:
                 ]
                 for one in claims
             ]
-            parts.append("\n".join(_table(("statement", "source", "verdict", "difference"), rows)))
+            parts.append(markdown_table(("statement", "source", "verdict", "difference"), rows))
     return "\n\n".join(parts)
 
 
@@ -65,7 +64,7 @@ def _means(name: str, study: Study, points: pd.DataFrame) -> pd.DataFrame:
     return means(of_study(name, points), ["mode", *axis_columns(study)], study.requested_metrics)
 
 
-def _of_means(study: Study, table: pd.DataFrame) -> Iterator[str]:
+def _of_means(study: Study, table: pd.DataFrame) -> str:
     columns, shown = axis_columns(study), list(dict.fromkeys(study.shown.values()))
     shown = [name for name in shown if table[name].notna().any()] or [COLUMNS[0]]
     mode = ["mode"] * (table["mode"].nunique() > 1)
@@ -78,7 +77,9 @@ def _of_means(study: Study, table: pd.DataFrame) -> Iterator[str]:
         ]
         for row in table.to_dict("records")
     ]
-    return _table([*heads, "seeds"], [[*r, str(n)] for r, n in zip(rows, table["n"], strict=True)])
+    return markdown_table(
+        [*heads, "seeds"], [[*r, str(n)] for r, n in zip(rows, table["n"], strict=True)]
+    )
 
 
 def _cell(row: dict[Any, Any], name: str) -> str:
@@ -96,10 +97,3 @@ def _cell(row: dict[Any, Any], name: str) -> str:
 def _digits(value: float, count: int) -> str:
     """A number with some significant digits and without an exponent."""
     return f"{float(f'{value:.{count}g}'):,.12g}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(heads)} |"
-    yield "|" + "---|" * len(heads)
-    for row in rows:
-        yield f"| {' | '.join(row)} |"

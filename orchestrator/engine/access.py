@@ -61,7 +61,7 @@ class RadioAccess(Protocol):
     def link_rates(
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
     ) -> LinkRates:
-        """The rate of each link in each slot.
+        """The rates `uplink`, `broadcast` and `gradient` of each link in each slot, bit/s, [K, S].
 
         Args:
             shares: The allocation.

@@ -4,8 +4,9 @@
 """`campaign`: the scenarios of a campaign file; `report`: the pages of earlier results."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.interface.folders import check_resumable
 from orchestrator.interface.given import path_of
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 
     from orchestrator.campaigning.cluster import Outcome
     from orchestrator.campaigning.folder import CampaignFolder
+    from orchestrator.campaigning.spec import Campaign
 
 
 def campaign(
-    file: str | Path,
+    file: str | Path | Mapping[str, Any],
     out: str | Path | None = None,
     *,
     overwrite: bool = False,
@@ -37,7 +39,8 @@ def campaign(
 
     Args:
         file: A campaign file (YAML), the directory of a campaign, or the name of an included
-            campaign, such as `quickstart`.
+            campaign, such as `quickstart`; or the content of a campaign file, with paths relative
+            to the working directory.
         out: Directory of the campaign. Default: `runs/NAME`.
         overwrite: Whether earlier points are removed.
         resume: Whether there must be earlier points.
@@ -49,14 +52,22 @@ def campaign(
             Default: a bar in a notebook.
 
     Returns:
-        The tables of the campaign's folder `results`, `points` first; the figures of its report.
+        The tables of the campaign's folder `results`, `points` first; the figures of its report;
+        as Markdown, the tables of `testbed campaign table`.
 
     Raises:
         InputError: An argument is not valid.
         RunError: A point failed; the other points are finished.
     """
-    given = path_of(file, "`file`: must be the path or the name of a campaign")
-    folder = folder_of(given, None if out is None else path_of(out, "`out`: must be a path"))
+    place = None if out is None else path_of(out, "`out`: must be a path")
+    given: Path | Campaign
+    if isinstance(file, Mapping):
+        from orchestrator.campaigning.spec import campaign_of
+
+        given = campaign_of(file, "`file`", Path())
+    else:
+        given = path_of(file, "`file`: must be a mapping, or the path or name of a campaign")
+    folder = folder_of(given, place)
     with followed(progress) as show:
         done = compute(
             given,
@@ -75,7 +86,7 @@ def campaign(
 
 
 def compute(
-    given: Path,
+    given: "Path | Campaign",
     folder: "CampaignFolder",
     *,
     overwrite: bool,
@@ -92,7 +103,7 @@ def compute(
     from orchestrator.campaigning.spec import load_campaign
     from testbed.host.dask_cluster import Cluster
 
-    loaded = load_campaign(given)
+    loaded = load_campaign(given) if isinstance(given, Path) else given
     cluster = Cluster(scheduler, workers, key=key)
     check_resumable(folder.path, CAMPAIGN, "campaign", overwrite=overwrite, resume=resume)
     if overwrite:
@@ -123,6 +134,7 @@ def collected(folder: "CampaignFolder") -> StudyResult:
     from orchestrator.campaigning.report import write_campaign_report
     from orchestrator.campaigning.results import TABLES, write_results
     from orchestrator.campaigning.summary import notes
+    from orchestrator.campaigning.tables import markdown
     from orchestrator.campaigning.verdict import conclusions, problems
 
     loaded = folder.campaign()
@@ -138,7 +150,15 @@ def collected(folder: "CampaignFolder") -> StudyResult:
     drawn = measured(loaded, points)
     for own in figures(loaded, points, curves).values():
         drawn = own | drawn
-    return StudyResult(f"campaign {loaded.name}", sentences, tables, drawn, page, folder.path)
+    return StudyResult(
+        f"campaign {loaded.name}",
+        sentences,
+        tables,
+        drawn,
+        page,
+        folder.path,
+        partial(markdown, loaded, points),
+    )
 
 
 class _Stored(Mapping[str, "pd.DataFrame"]):
@@ -161,13 +181,16 @@ class _Stored(Mapping[str, "pd.DataFrame"]):
         return len(self._names)
 
 
-def folder_of(given: Path, out: Path | None) -> "CampaignFolder":
-    """The directory of a campaign that is named by its file, its name, or this directory."""
+def folder_of(given: "Path | Campaign", out: Path | None) -> "CampaignFolder":
+    """The directory of a campaign that is given itself, or by its file, name or directory."""
     from orchestrator.campaigning.folder import CampaignFolder
     from orchestrator.campaigning.spec import load_campaign
 
-    if out is None:
-        out = given if given.is_dir() else Path("runs") / load_campaign(given).name
+    if out is None and isinstance(given, Path) and given.is_dir():
+        out = given
+    elif out is None:
+        loaded = load_campaign(given) if isinstance(given, Path) else given
+        out = Path("runs") / loaded.name
     return CampaignFolder(out)
 
 

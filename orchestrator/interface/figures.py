@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING
 
 from orchestrator.interface.given import shortened
-from orchestrator.interface.results import StudyResult, chosen
+from orchestrator.interface.results import StudyResult, chosen, shown
 from orchestrator.records.reader import Run
 from testbed.core.errors import InputError
 from testbed.core.timeline import Timeline
@@ -54,5 +54,6 @@ def plot(
     if isinstance(result, Timeline):
         chosen(name, {"gantt": None}, "figure")
         one = rounds[place]
-        return plots.gantts([(f"round {place}: {one.latency_s:.3f} s", one)], plots.WIDE_IN)
-    return PLOTS[chosen(name, PLOTS, "figure")](result, place)
+        title = f"round {place}: {one.latency_s:.3f} s"
+        return shown(plots.gantts([(title, one)], plots.WIDE_IN))
+    return shown(PLOTS[chosen(name, PLOTS, "figure")](result, place))

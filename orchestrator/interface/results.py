@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.reporting.formatting import markdown_table, plain
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 
@@ -40,6 +42,8 @@ class StudyResult:
     """The object from which sentences and tables were made; its class depends on the study."""
     folder: Path | None = None
     """The output folder; None: nothing was written."""
+    to_markdown: "Callable[[], str] | None" = field(default=None, repr=False)
+    """Writes `markdown`; None: it contains the main table."""
 
     def frame(self, name: str | None = None) -> "pd.DataFrame":
         """A table.
@@ -64,7 +68,17 @@ class StudyResult:
         Raises:
             InputError: There is no such figure.
         """
-        return self.figures[chosen(name, self.figures, "figure")]()
+        return shown(self.figures[chosen(name, self.figures, "figure")]())
+
+    def markdown(self) -> str:
+        """The main results as tables in Markdown; those of a campaign with confidence intervals."""
+        if self.to_markdown is not None:
+            return self.to_markdown()
+        table = self.frame()
+        return markdown_table(
+            [str(name) for name in table],
+            [[plain(value) for value in row] for row in table.itertuples(index=False)],
+        )
 
     def __repr__(self) -> str:
         return "\n".join([f"<{self.title}>", *self.sentences])
@@ -77,6 +91,19 @@ class StudyResult:
                 shown = table.to_html(index=False, max_rows=MOST_ROWS)
                 parts.append(f"<h4>{escape(name)}</h4>{shown}")
         return "".join(parts)
+
+
+def shown(figure: "Figure | None") -> "Figure | None":
+    """The figure, which a notebook also displays without `%matplotlib inline`."""
+    if figure is not None:
+
+        def png() -> bytes:
+            with BytesIO() as file:
+                figure.savefig(file, format="png")
+                return file.getvalue()
+
+        figure._repr_png_ = png  # type: ignore[attr-defined]
+    return figure
 
 
 def figures_of(charts: Mapping[str, Any]) -> "dict[str, Callable[[], Figure | None]]":

@@ -3,7 +3,7 @@
 
 """`theory`, `cross_check`, `overhead`, `validate`: models, predictions and measurements."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -226,7 +226,7 @@ def overheads(
 
 def validate(
     scenario: ScenarioLike,
-    model: str,
+    model: str | Callable[..., Any],
     space: str | Path | Mapping[str, Any] | None = None,
     *,
     samples: int = 4000,
@@ -247,7 +247,9 @@ def validate(
 
     Args:
         scenario: A scenario, or the path or name of one, as for `load`.
-        model: Name of an analytical model: an equation of the paper, or a plug-in.
+        model: An analytical model: the name of an equation of the paper or of a plug-in; or a
+            function of a `RoundPlan`, a `RadioAccess`, gains and the length of a slot, as in a
+            plug-in, for which this process computes all points.
         space: Ranges from which the values of keys are drawn: a YAML file, or its content.
             Default: ranges around the values of the scenario.
         samples: Number of points to draw and to predict with the engine, at least 16.
@@ -276,6 +278,7 @@ def validate(
         RunError: A point failed.
     """
     from orchestrator.analytical.models import model as check_model
+    from orchestrator.analytical.models import named
     from orchestrator.studies.validation import study
     from orchestrator.studies.validation.outcome import Request
     from orchestrator.studies.validation.page import figure, write
@@ -283,8 +286,30 @@ def validate(
     from orchestrator.studies.validation.verdict import verdict
     from testbed.host.dask_cluster import Cluster
 
-    parsed = resolved(scenario, None, None)
     folder = None if out is None else path_of(out, "`out`: must be a path")
+    if callable(model):
+        for name, unfit in (("scheduler", scheduler), ("workers", workers), ("resume", resume)):
+            if unfit:
+                raise InputError(f"`{name}`: must be absent if `model` is a function")
+        # Earlier results may be those of a function with the same name.
+        check_new(folder, [study.SETTINGS], overwrite=overwrite)
+        with named(model) as own:
+            return validate(
+                scenario,
+                own,
+                space,
+                samples=samples,
+                packets=packets,
+                kernel=kernel,
+                tolerance=tolerance,
+                metric=metric,
+                seed=seed,
+                out=out,
+                overwrite=overwrite,
+                workers=0,
+                progress=progress,
+            )
+    parsed = resolved(scenario, None, None)
     check_model(model, parsed)
     if space is None:
         varied = default_space(parsed)

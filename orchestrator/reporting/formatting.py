@@ -5,7 +5,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,12 @@ def plain(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return NOTHING if value is None else str(value)
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(line)} |" for line in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
 
 
 def observed(value: Any, check: str) -> str:

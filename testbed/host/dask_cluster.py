@@ -10,9 +10,12 @@ module imports it when it is needed.
 import contextlib
 import logging
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from testbed.core.errors import InputError
@@ -20,6 +23,10 @@ from testbed.system.leftovers import temporary_folder
 
 CONNECT_S = 15
 """Seconds that a scheduler may take to answer, and its first worker to register."""
+
+_main: list[ModuleType] = []
+"""The program's main module, once for each `without_main` that is entered."""
+_lock = threading.Lock()
 
 CONFIG = {
     # No dashboard and no other web pages.
@@ -53,12 +60,31 @@ class Cluster:
 
 
 @contextlib.contextmanager
+def without_main() -> Iterator[None]:
+    """Processes that are spawned in this context do not execute the user's script again.
+
+    Python does so for functions that the script defines; workers need none. Otherwise, each script
+    would have to protect its calls by `if __name__ == "__main__"`.
+    """
+    with _lock:
+        _main.append(_main[0] if _main else sys.modules["__main__"])
+        sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        with _lock:
+            main = _main.pop()
+            if not _main:
+                sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
 def client_of(jobs: int, cluster: Cluster) -> Iterator[Any]:
     """A client of the given scheduler, or of a temporary one that ends with the context."""
     import distributed  # noqa: F401  its default settings must be loaded before ours
     from dask import config
 
-    with config.set(CONFIG), _connected(jobs, cluster) as client:
+    with config.set(CONFIG), without_main(), _connected(jobs, cluster) as client:
         yield client
 
 

@@ -18,8 +18,9 @@ def cells(notebook: Any) -> list[Any]:
 
 def said(cell: Any) -> list[str]:
     """What a cell answered, as text; without pictures, whose text holds an address in memory."""
+    printed = [output["text"] for output in cell.outputs if output.output_type == "stream"]
     data = [output.get("data", {}) for output in cell.outputs]
-    return [
+    return printed + [
         each["text/plain"] for each in data if each.get("text/plain") and "image/png" not in each
     ]
 
@@ -51,8 +52,9 @@ def test_it_is_stored_with_what_it_printed(path: Path) -> None:
     assert not any("not valid" in text for cell in cells(notebook) for text in said(cell))
 
 
-def test_predictions_come_out_as_they_are_stored(tmp_path: Path) -> None:
-    path = EXAMPLES / "predict_and_compare.ipynb"
+@pytest.mark.parametrize("name", ["predict_and_compare", "validate_a_model", "run_a_campaign"])
+def test_predictions_come_out_as_they_are_stored(name: str, tmp_path: Path) -> None:
+    path = EXAMPLES / f"{name}.ipynb"
     stored = read(path)
     fresh = executed(path, tmp_path)
     assert [said(cell) for cell in cells(fresh)] == [said(cell) for cell in cells(stored)]
@@ -62,3 +64,10 @@ def test_a_run_goes_through(tmp_path: Path) -> None:
     fresh = executed(EXAMPLES / "run_read_plot.ipynb", tmp_path)
     assert said(cells(fresh)[-1]) == ["True"]
     assert (tmp_path / "runs" / "first" / "report.html").is_file()
+
+
+def test_an_overhead_is_studied(tmp_path: Path) -> None:
+    fresh = executed(EXAMPLES / "study_overhead.ipynb", tmp_path)
+    *_, of_all, of_tls = ["image/png" in str(cell.outputs) for cell in cells(fresh)]
+    assert of_all
+    assert of_tls

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import small_flights
 from matplotlib.figure import Figure
-from small_campaign import write_campaign
+from small_campaign import campaign_tree, write_campaign
 from small_scenario import TREE, trace_of_rates
 
 import orchestrator as tb
@@ -114,14 +114,43 @@ def test_a_validation_has_its_points(tmp_path: Path) -> None:
         tb.validate("quickstart", "tau2-hat", {"keys": {"workload.iterations": [1, 2]}})
 
 
+def tau2(plan, radio, gain, slot_s):
+    return 1.0
+
+
+def never_waits(plan, radio, gain, slot_s):
+    return 1.0
+
+
+def test_a_function_is_a_model(tmp_path: Path) -> None:
+    space = {"keys": {"workload.local_iterations": [1, 2, 3]}}
+    ask = partial(tb.validate, "quickstart", never_waits, space, samples=16, packets=0)
+    found = ask(out=tmp_path / "out")
+    points = found.frame("points")
+    assert points["engine_error"].tolist() == pytest.approx(
+        (1 / points["engine_latency_s"] - 1).tolist()
+    )
+    assert found.sentences[0].startswith("never_waits")
+    assert isinstance(found.plot(), Figure)
+    with pytest.raises(tb.InputError, match=r"^`out`: .* has earlier results"):
+        ask(out=tmp_path / "out")
+    with pytest.raises(tb.InputError, match=r"^model: 'never_waits' is not one of"):
+        tb.validate("quickstart", "never_waits", space, samples=16)
+
+
 def test_a_campaign_has_the_tables_of_its_folder(tmp_path: Path) -> None:
-    found = tb.campaign(write_campaign(tmp_path), tmp_path / "out", workers=1)
+    tree = campaign_tree(tmp_path)
+    tree["studies"]["split"]["trace"] = str(tmp_path / "trace.npz")
+    found = tb.campaign(tree, tmp_path / "out", workers=1)
     points = pd.read_parquet(tmp_path / "out" / "results" / "points.parquet")
     assert found.frame().equals(points)
     assert list(found.figures) == ["split-latency"]
     assert isinstance(found.plot(), Figure)
     assert (tmp_path / "out" / "report.html").is_file()
     assert "cpsfl" in found.sentences[0].lower()
+    assert found.markdown().count("\n") == 1 + len(points[["u", "paradigm"]].drop_duplicates())
+    again = tb.campaign(write_campaign(tmp_path), tmp_path / "out", workers=0)
+    assert again.frame().equals(points)  # of the same points, none of which was computed again
 
 
 def test_trainings_have_curves_and_can_be_exported(tmp_path: Path) -> None:
@@ -193,7 +222,9 @@ def test_traces_are_arrays_that_can_be_saved(tmp_path: Path) -> None:
 
 def test_rounds_are_drawn() -> None:
     timeline = tb.predict(small(rounds=2), trace_of_rates())
-    assert isinstance(tb.plot(timeline, round=1), Figure)
+    drawn = tb.plot(timeline, round=1)
+    assert isinstance(drawn, Figure)
+    assert drawn._repr_png_().startswith(b"\x89PNG")  # a notebook shows it
 
 
 @pytest.mark.parametrize(
@@ -205,7 +236,17 @@ def test_rounds_are_drawn() -> None:
         (partial(tb.export, "x", "y", "onnx"), "`to`: 'onnx' is not one of peft, weights"),
         (partial(tb.fit, []), "`flights`: is empty; give at least one file"),
         (partial(tb.fit, [3]), "`flights`: must be paths, not 3"),
-        (partial(tb.campaign, 3), "`file`: must be the path or the name of a campaign, not 3"),
+        (
+            partial(tb.campaign, 3),
+            "`file`: must be a mapping, or the path or name of a campaign",
+        ),
+        (partial(tb.campaign, {"name": "a"}), "`file`: scenario: is missing"),
+        (
+            partial(tb.validate, "quickstart", lambda: 1),
+            "`model`: a function must have a name, not",
+        ),
+        (partial(tb.validate, "quickstart", small, workers=2), "`workers`: must be absent if `mod"),
+        (partial(tb.validate, "quickstart", tau2), "`model`: 'tau2' is the name of another model"),
         (
             partial(tb.cross_check, "quickstart", delays_s=[99]),
             "`delays_s`: must be from 0 to 10",
@@ -226,7 +267,8 @@ def test_messages_name_the_argument(call: Callable[[], object], message: str) ->
 
 
 def test_results_name_their_tables_and_figures() -> None:
-    found = tb.StudyResult("study", ["It holds."], {"a": pd.DataFrame({"x": [1]})})
+    found = tb.StudyResult("study", ["It holds."], {"a": pd.DataFrame({"x": [1], "y": [0.5]})})
+    assert found.markdown() == "| x | y |\n|---|---|\n| 1 | 0.5 |"
     with pytest.raises(tb.InputError, match=r"^`name`: 'b' is not one of a"):
         found.frame("b")
     with pytest.raises(tb.InputError, match=r"^`name`: this result has no figure"):

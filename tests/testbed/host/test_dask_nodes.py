@@ -6,11 +6,13 @@
 import contextlib
 import json
 import logging
+import multiprocessing.spawn
 import queue
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import datetime
@@ -33,7 +35,7 @@ from orchestrator.campaigning.folder import CampaignFolder
 from orchestrator.campaigning.spec import load_campaign
 from testbed.core.errors import InputError
 from testbed.host import dask_cluster, dask_nodes
-from testbed.host.dask_cluster import Cluster
+from testbed.host.dask_cluster import Cluster, without_main
 from testbed.host.dask_nodes import make_key, security
 
 
@@ -345,3 +347,15 @@ def test_messages_that_strangers_cause_become_rare(caplog: pytest.LogCaptureFixt
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 11
     assert lines[-2] == "handshake failed with somebody (512 such messages)"
+
+
+def test_workers_do_not_run_the_script_again() -> None:
+    main = sys.modules["__main__"]
+    assert "init_main" in str(multiprocessing.spawn.get_preparation_data("worker"))
+    first, second = without_main(), without_main()
+    first.__enter__()
+    second.__enter__()  # another thread's, which ends later
+    first.__exit__(None, None, None)
+    assert "init_main" not in str(multiprocessing.spawn.get_preparation_data("worker"))
+    second.__exit__(None, None, None)
+    assert sys.modules["__main__"] is main
