@@ -26,6 +26,7 @@ from orchestrator.records.checkpoint import FOLDER as CHECKPOINT
 from orchestrator.records.directory import LOCK, MANIFEST
 from orchestrator.records.manifest import command_of, environment
 from orchestrator.records.reader import read_object, read_run
+from orchestrator.reporting.formatting import without_links
 from orchestrator.scenario.loading import OWN
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
@@ -97,6 +98,10 @@ def bundle(
     texts = {INPUTS: _json(inputs), ENVIRONMENT: _json(_environment())}
     if (citation := OWN.parent / CITATION).is_file():
         texts[CITATION] = citation.read_bytes()
+    page = f"{folder}/report.html"
+    if page in files:  # The pages that it has links to are not in the bundle.
+        text = files.pop(page).read_text("utf-8", "surrogateescape")
+        texts[page] = without_links(text).encode("utf-8", "surrogateescape")
     about = _about(content, files)
     texts[README] = readme(about).encode()
     when = datetime.fromisoformat(about.finished).astimezone(UTC).timetuple()[:6]

@@ -61,10 +61,6 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     here = folder.finished([cell.point for cell in cells(campaign)])
     points["folder"] = points["point"].map({id_: path.name for id_, path in here.items()})
     found = points[points["status"] == "finished"].drop_duplicates("point")
-    for id_ in found.loc[found["mode"] == "run", "point"]:
-        write_report(here[id_])
-    for id_ in found.loc[found["mode"] == "up", "point"]:
-        write_session_report(here[id_])
     counts, failures = study_counts(folder, campaign)
     charts: dict[str, Any] = {}
     titles_of: dict[str, list[tuple[str, str]]] = {name: [] for name in campaign.studies}
@@ -111,6 +107,11 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     )
     path = folder.path / "report.html"
     save_page(path, page)
+    # After the campaign's page, to which they have a link.
+    for id_ in found.loc[found["mode"] == "run", "point"]:
+        write_report(here[id_])
+    for id_ in found.loc[found["mode"] == "up", "point"]:
+        write_session_report(here[id_])
     return path
 
 

@@ -80,6 +80,8 @@ class PlayedSession:
     """See `orchestrator.analysis.radio_log.cells`; None: there is one cell."""
     handovers: pd.DataFrame | None = None
     """See `orchestrator.analysis.radio_log.handovers`; None in the same cases."""
+    page: Path | None = None
+    """The page of the session; None if there is none."""
 
     @property
     def valid(self) -> bool | None:
@@ -115,4 +117,5 @@ def read_session(folder: Path) -> PlayedSession:
         )
     except Absent as why:
         raise InputError(f"{folder}: is not a session that has ended: {SESSION} {why}") from None
-    return PlayedSession(folder.name, manifest, scenario, table, cells, handovers)
+    page = path if (path := folder / "report.html").is_file() else None
+    return PlayedSession(folder.name, manifest, scenario, table, cells, handovers, page)

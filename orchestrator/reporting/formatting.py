@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Formats numbers for pages and plots."""
+"""Formats numbers and texts for pages and plots."""
 
 import math
 import re
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 NOTHING = "–"
+PLACE_OF_LINKS = "<!-- pages above -->"
+"""Where a page has its links to the pages above it."""
 LEAST_PERCENT = 1e-4
 """Smallest percentage that is printed as a number."""
 
@@ -120,3 +122,8 @@ def observed(value: Any, check: str) -> str:
     if check.endswith(("_share", "_error", "_frames")) or check.startswith("cpu_"):
         return percent(value, sign=False)
     return plain(value)
+
+
+def without_links(page: str) -> str:
+    """A page without its links to the pages above it, which differ from place to place."""
+    return re.sub('<p class="up">.*?</p>', PLACE_OF_LINKS, page, count=1)

@@ -13,11 +13,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from html import escape, unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+from orchestrator.reporting.formatting import PLACE_OF_LINKS
 from orchestrator.reporting.pages import render_page
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
@@ -221,6 +223,51 @@ def write_index(folder: Path) -> tuple[Path, list[Entry]]:
     return path, found
 
 
+def address(page: Path, folder: Path) -> str:
+    """The address of a page relative to a folder, so that both can be moved together."""
+    return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix())
+
+
+def pages_above(path: Path) -> list[tuple[str, Path]]:
+    """Title and path of the pages that have a link to the page at a path: indexes in its folder and
+    above it, the campaign of a point, and comparisons in its folder and above it."""
+    folder = path.absolute().parent
+    around = (folder.parent, folder)
+    found = [
+        (f"Index of {above.name}", above / NAME)
+        for above in around
+        if path.name != NAME and is_index(above / NAME)
+    ]
+    campaign = folder.parent.parent / "report.html"
+    if folder.parent.name == "points" and _kind_and_items(campaign)[0] == "campaign":
+        found.append((f"Campaign {campaign.parent.name}", campaign))
+    for other in (other for above in around for other in sorted(above.glob("*.html"))):
+        kind, items = _kind_and_items(other)
+        if kind == "compare" and address(path, other.parent) in items:
+            found.append((f"Comparison {other.stem}", other))
+    return found
+
+
+def _kind_and_items(path: Path) -> tuple[str, set[str]]:
+    """The kind of a page, and the addresses of the pages of its results, from its head."""
+    if not path.is_file():
+        return "", set()
+    with path.open("rb") as file:
+        head = file.read(_CHUNK).decode("utf-8", "replace").partition("<style>")[0]
+    kind = re.search('<meta name="testbed-page" content="([^"]*)">', head)
+    items = re.findall('<link rel="item" href="([^"]*)">', head)
+    return kind[1] if kind else "", set(map(unescape, items))
+
+
+def linked(path: Path, page: str) -> str:
+    """A page at a path, with links to the pages above it."""
+    links = "".join(
+        f'<a href="{escape(address(other, path.parent))}">‹ {escape(title)}</a>'
+        for title, other in pages_above(path)
+    )
+    return page.replace(PLACE_OF_LINKS, f'<p class="up">{links}</p>', 1) if links else page
+
+
 def is_index(path: Path) -> bool:
     """Whether a file is an index that the testbed wrote."""
     try:
@@ -231,7 +278,9 @@ def is_index(path: Path) -> bool:
 
 
 def save_page(path: Path, page: str) -> None:
-    """Write a page of results atomically, and an index again that is in or above its folder."""
+    """Write a page of results atomically, with links to the pages above it, and an index again that
+    is in or above its folder."""
+    page = linked(path, page)
     write_whole(path, lambda part: part.write_text(page, "utf-8"))
     for folder in (path.absolute().parent, path.absolute().parent.parent):
         if not is_index(folder / NAME):

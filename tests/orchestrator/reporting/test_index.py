@@ -4,11 +4,13 @@
 """The index of a folder shows what its pages say, and nothing of other files."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from orchestrator.reporting import index
+from orchestrator.reporting.formatting import without_links
 from orchestrator.reporting.index import entries, is_index, save_page, write_index
 from testbed.core.errors import InputError
 
@@ -105,3 +107,32 @@ def test_every_kind_of_page_is_known() -> None:
     templates = Path(index.__file__).parent / "templates"
     pages = {p.stem for p in templates.glob("*.html") if 'extends "page.html"' in p.read_text()}
     assert {name for name in pages if not name.startswith("live")} == {*index.KINDS, "index"}
+
+
+def test_a_page_has_links_to_the_pages_above_it_that_are_there(tmp_path: Path) -> None:
+    html = "<body></header><!-- pages above --><main></main></body>"
+    item = '<meta name="testbed-page" content="compare">\n<link rel="item" href="{}">\n<style>'
+    point = tmp_path / "runs" / "study" / "points" / "a1" / "report.html"
+    run = tmp_path / "runs" / "a & b" / "report.html"
+    for path in (point, run):
+        path.parent.mkdir(parents=True)
+        save_page(path, html)
+        assert path.read_text() == html, "there is nothing above"
+    page(tmp_path / "runs" / "study" / "report.html", "campaign")
+    (tmp_path / "runs" / "both.html").write_text(item.format("a%20%26%20b/report.html"))
+    (tmp_path / "runs" / "others.html").write_text(item.format("c/report.html"))
+    os.mkfifo(tmp_path / "runs" / "pipe.html")
+    write_index(tmp_path / "runs")
+    for path, links in (
+        (point, '<a href="../../report.html">‹ Campaign study</a>'),
+        (
+            run,
+            '<a href="../index.html">‹ Index of runs</a>'
+            '<a href="../both.html">‹ Comparison both</a>',
+        ),
+    ):
+        save_page(path, html)
+        text = path.read_text()
+        assert text == html.replace("<!-- pages above -->", f'<p class="up">{links}</p>')
+        assert without_links(text) == html
+        assert all((path.parent / href).is_file() for href in re.findall('href="(.*?)"', links))
