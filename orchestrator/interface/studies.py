@@ -21,13 +21,15 @@ from orchestrator.interface.given import (
     trace_from,
 )
 from orchestrator.interface.progress import followed
-from orchestrator.interface.results import StudyResult
+from orchestrator.interface.results import StudyResult, figures_of
 from orchestrator.scenario.channel import check_comparable, is_open, read_trace
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 from testbed.system.leftovers import temporary_folder
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from orchestrator.analytical.claims import TheoryTable
     from orchestrator.scenario.schema import Scenario
 
@@ -100,7 +102,7 @@ def cross_check(
     from orchestrator.rounds.packet_rounds import check_packets
     from orchestrator.scenario.unused import say_unused
     from orchestrator.studies import cross_check as study
-    from orchestrator.studies.cross_check_page import first_rounds, verdict, write
+    from orchestrator.studies.cross_check_page import delay_chart, first_rounds, verdict, write
 
     parsed = resolved(scenario, None, rounds)
     folder = None if out is None else path_of(out, "`out`: must be a path")
@@ -123,11 +125,12 @@ def cross_check(
         "steps": study.steps(check),
         "transfers": study.transfers(check),
     }
-    figures = {"rounds": lambda: plots.gantts(first_rounds(check), plots.WIDE_IN)}
+    figures: dict[str, Callable[[], Figure | None]] = {
+        "rounds": lambda: plots.gantts(first_rounds(check))
+    }
     if len(check.by_delay) > 1:
         tables["over_delay"] = study.over_delay(check)
-        lines = {parsed.paradigm: tables["over_delay"]}
-        figures["delay"] = lambda: plots.over_delay(lines)
+        figures |= figures_of({"delay": delay_chart(check, parsed)})
     title = f"cross-check of {parsed.name}"
     return StudyResult(title, verdict(check), tables, figures, check, folder)
 

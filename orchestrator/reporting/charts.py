@@ -6,7 +6,7 @@
 Times of steps are rounded to 10 ns, rates to a kbit/s, positions to a decimetre.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,16 @@ from orchestrator.records.reader import KINDS, Run
 from orchestrator.records.summary import lateness, link_rates
 from orchestrator.reporting.cell import cell_chart, grants_chart
 from orchestrator.reporting.cells import cells_chart
-from orchestrator.reporting.legend import IMPAIRMENT_PARTS, STEP_COLOURS, STEP_TITLES, part_title
+from orchestrator.reporting.legend import (
+    DASHES,
+    IMPAIRMENT_PARTS,
+    STEP_COLOURS,
+    STEP_TITLES,
+    Style,
+    part_title,
+)
 from testbed.core.paradigm import keeps_step, title_of
-from testbed.core.timeline import STEPS
+from testbed.core.timeline import STEPS, Timeline
 from workloads.models.language import is_language
 
 # Limits of the data in a page, so that the report of a long run opens as fast as a short one's.
@@ -29,6 +36,8 @@ MAX_SPANS = 60_000
 MAX_RATE_POINTS = 240_000
 """Most points of rates, over all UAVs and both directions."""
 MAX_PATH_POINTS_EACH = 600
+MAX_GANTT_SPANS = 30_000
+"""Most steps of a timeline among several on a page; the first rounds are kept."""
 
 
 Curves = list[dict[str, Any]]
@@ -138,6 +147,35 @@ def spans_of(table: pd.DataFrame, most: int | None = None) -> dict[str, Any]:
         "end_s": column_of(part["end_s"], 8),
         "bytes": part["bytes"].tolist(),
         "total": len(ordered),
+    }
+
+
+def gantt_of(
+    label: str, style: Style, timeline: Timeline, predicted_s: Mapping[int, float] | None = None
+) -> dict[str, Any]:
+    """The rounds of a timeline for `templates/gantts.js`; its steps begin with their round.
+
+    Args:
+        label: Name of the timeline.
+        style: Its style.
+        timeline: The rounds.
+        predicted_s: Predicted latency by index of a round.
+    """
+    rounds = list(timeline)
+    frame = timeline.frame()
+    frame["step"] = frame["step"].astype(str)
+    begins = {round_.index: round_.start_s for round_ in rounds}
+    for column in ("start_s", "end_s"):
+        frame[column] -= frame["round"].map(begins)
+    known = predicted_s or {}
+    return {
+        "label": label,
+        "colour": style.colour,
+        "dash": DASHES[style.line],
+        "rounds": [round_.index for round_ in rounds],
+        "latency_s": column_of([round_.latency_s for round_ in rounds], 9),
+        "predicted_s": column_of([known.get(r.index, np.nan) for r in rounds], 9),
+        "spans": spans_of(frame, MAX_GANTT_SPANS),
     }
 
 

@@ -6,11 +6,9 @@
 It is a single HTML page, like the report of one run (`orchestrator.reporting.report`).
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -25,17 +23,17 @@ from orchestrator.records.comparison import (
 )
 from orchestrator.records.learned import Trajectory, with_learning
 from orchestrator.records.manifest import provenance
-from orchestrator.records.results import Result, read_results
+from orchestrator.records.results import read_results
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.reporting.charts import (
     column_of,
-    spans_of,
+    gantt_of,
     steps_of,
     training_curve,
     visible_parts,
 )
 from orchestrator.reporting.comparison_verdict import invalid, last_client, verdict
-from orchestrator.reporting.index import save_page
+from orchestrator.reporting.index import address, save_page
 from orchestrator.reporting.learning_charts import learning_chart
 from orchestrator.reporting.legend import (
     DASHES,
@@ -49,9 +47,7 @@ from orchestrator.reporting.legend import (
 from orchestrator.reporting.pages import render_page
 from testbed.core.timeline import STEPS
 
-SCRIPTS = ("charts", "frame", "xy", "compare")
-MOST_SPANS = 30_000
-"""Most steps of a result that the page draws; the first rounds are kept."""
+SCRIPTS = ("charts", "frame", "xy", "gantts", "compare")
 MOST_DOTS = 300
 """Most rounds of a result that are drawn as dots."""
 MOST_POINTS = 400
@@ -92,10 +88,17 @@ def render(comparison: Comparison, folder: Path) -> str:
     labels, results = comparison.labels, comparison.results
     table = comparison.table
     learned = any(len(result.learning) for result in results)
-    styles = [
-        {"colour": style.colour, "dash": DASHES[style.line]} for style in styles_of(comparison)
+    all_styles = styles_of(comparison)
+    styles = [{"colour": style.colour, "dash": DASHES[style.line]} for style in all_styles]
+    timelines = [
+        gantt_of(
+            name,
+            style,
+            result.timeline,
+            {round_.index: round_.latency_s for round_ in result.prediction},
+        )
+        for name, style, result in zip(labels, all_styles, results, strict=False)
     ]
-    timelines = [_timeline(result, labels[k], styles[k]) for k, result in enumerate(results)]
     charts = _learning_charts(comparison)
     last = last_client(comparison) if results else pd.DataFrame()
     radios: dict[str, list[str]] = {}
@@ -119,7 +122,8 @@ def render(comparison: Comparison, folder: Path) -> str:
         radios=radios,
         executions=list(dict.fromkeys(result.execution for result in results)),
         rows=table.to_dict("records"),
-        pages=[None if result.page is None else _link(result.page, folder) for result in results],
+        pages=[_link(result.page, folder) for result in results],
+        session_pages={session.name: _link(session.page, folder) for session in comparison.played},
         schemes=comparison.by_scheme.to_dict("records") if comparison.has_repeats else [],
         steps=comparison.steps.to_dict("index"),
         step_titles={step: STEP_TITLES[step] for step in STEPS if step in comparison.steps},
@@ -157,35 +161,14 @@ def render(comparison: Comparison, folder: Path) -> str:
     )
 
 
-def _link(page: Path, folder: Path) -> str:
-    """The address of a page, relative to a folder."""
-    return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix())
+def _link(page: Path | None, folder: Path) -> str | None:
+    """The address of a page, relative to a folder; None: there is no page."""
+    return None if page is None else address(page, folder)
 
 
 def _title(comparison: Comparison) -> str:
     counts = {"result": len(comparison.results), "session": len(comparison.played)}
     return " and ".join(f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items() if n)
-
-
-def _timeline(result: Result, name: str, style: dict[str, str]) -> dict[str, Any]:
-    """The rounds and steps of a result; the times of steps are relative to their round's start."""
-    rounds = list(result.timeline)
-    predicted = {round_.index: round_.latency_s for round_ in result.prediction}
-    frame = result.timeline.frame()
-    frame["step"] = frame["step"].astype(str)
-    begins = {round_.index: round_.start_s for round_ in rounds}
-    for column in ("start_s", "end_s"):
-        frame[column] -= frame["round"].map(begins)
-    return {
-        "label": name,
-        **style,
-        "execution": result.execution,
-        "rounds": [round_.index for round_ in rounds],
-        "latency_s": column_of([round_.latency_s for round_ in rounds], 9),
-        "predicted_s": column_of([predicted.get(r.index, np.nan) for r in rounds], 9),
-        "dots": MOST_DOTS,
-        "spans": spans_of(frame, MOST_SPANS),
-    }
 
 
 def _budgets(comparison: Comparison, styles: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
@@ -271,8 +254,8 @@ def _latencies(
     """Bars of mean latencies: of results with a dot per round, or of schemes with one per seed."""
     if not comparison.has_repeats:
         return [
-            {key: entry[key] for key in ("label", "colour", "latency_s", "predicted_s", "dots")}
-            | {"names": [f"round {index}" for index in entry["rounds"]]}
+            {key: entry[key] for key in ("label", "colour", "latency_s", "predicted_s")}
+            | {"dots": MOST_DOTS, "names": [f"round {index}" for index in entry["rounds"]]}
             for entry in timelines
         ]
     members = {scheme.name: scheme.members for scheme in comparison.schemes}

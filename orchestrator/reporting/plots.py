@@ -3,9 +3,7 @@
 
 """Draws plots as in the paper: comparisons of paradigms over a quantity, and timelines."""
 
-import io
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
-from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -28,8 +25,6 @@ WIDTH_IN = 3.5
 """Width of a column in a two-column paper, inches."""
 WIDE_IN = 7.16
 """Width of both columns, inches."""
-PAGE_IN = 8.0
-"""Width of plots on pages, inches: 8 pt text is about 15 px high on a wide screen."""
 MOST_UAVS = 12
 """Most UAVs in a Gantt chart; of more, it shows the slowest."""
 
@@ -83,37 +78,6 @@ def write_plot(
         return written
 
 
-def inline_svg(draw: Callable[[float], Figure], text: str) -> Markup:
-    """Draw a plot as inline SVG for a page, in the colours of the page's theme.
-
-    There are two drawings: one for wide screens and paper, and one for phones, as wide as a column
-    of a paper. The style of the page shows one of them.
-
-    Args:
-        draw: Makes the plot with a width in inches.
-        text: Alternative text.
-    """
-    drawings = []
-    for name, width_in in (("wide", PAGE_IN), ("narrow", WIDTH_IN)):
-        fonts = {"svg.fonttype": "none", "font.family": "DejaVu Sans"}
-        # Different salts, because identifiers must differ between the drawings of a page.
-        with mpl.rc_context(STYLE | fonts | {"svg.hashsalt": f"{text} {name}"}):
-            file = io.StringIO()
-            draw(width_in).savefig(file, format="svg", transparent=True, metadata={"Date": None})
-        svg = file.getvalue()
-        svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
-        svg = svg.replace("#ffffff", "var(--surface)")
-        svg = re.sub(r"<metadata>.*?</metadata>\s*|<!--.*?-->\s*", "", svg, flags=re.S)
-        svg = svg.replace("font-family: 'DejaVu Sans'", "font-family: inherit")
-        for unused in set(re.findall(r' id="([^"]*)"', svg)) - set(re.findall(r"#([\w-]+)", svg)):
-            svg = svg.replace(f' id="{unused}"', "")
-        size = re.search(r' width="[^"]*" height="[^"]*"', svg)
-        assert size is not None
-        described = f' class="plot {name}" role="img" aria-label="{escape(text)}"'
-        drawings.append(svg.replace(size[0], described, 1))
-    return Markup("".join(drawings))
-
-
 @dataclass(frozen=True)
 class ReferenceValue:
     """A latency from another source, e.g. the paper."""
@@ -128,11 +92,8 @@ def comparison(
     x_label: str,
     reference: str,
     stated: ReferenceValue | None = None,
-    width_in: float = WIDTH_IN,
 ) -> Figure:
     """Average per-round latency over x, one line per paradigm, and relative to a reference.
-
-    The second panel is below the first one, or next to it if the figure is wider than a column.
 
     Args:
         table: Columns x, paradigm, latency_s, latency_ci95_s (half the interval's width),
@@ -140,15 +101,9 @@ def comparison(
         x_label: The quantity on the x axis.
         reference: The paradigm that the others are compared with.
         stated: A value to draw in addition.
-        width_in: Width, inches.
     """
-    if width_in > WIDTH_IN:
-        figure = Figure(figsize=(width_in, 3.6), layout="constrained")
-        above, below = figure.subplots(1, 2)
-        above.set_xlabel(x_label)
-    else:
-        figure = Figure(figsize=(width_in, 4.6), layout="constrained")
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure = Figure(figsize=(WIDTH_IN, 4.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     known = table[table["paradigm"].isin(list(STYLES))]
     latency = known.rename(columns={"latency_s": "y", "latency_ci95_s": "y_ci95"})
     _draw_lines(above, latency, x="x", lines="paradigm")
@@ -169,7 +124,7 @@ def comparison(
     figure.legend(
         *above.get_legend_handles_labels(),
         loc="outside upper center",
-        ncols=4 if width_in > WIDTH_IN else 2,
+        ncols=2,
         frameon=False,
     )
     ratio = known.assign(y=100 * known["over_reference"], y_ci95=100 * known["over_reference_ci95"])
@@ -270,13 +225,13 @@ def errors(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def timelines(timeline: Timeline, width_in: float = WIDE_IN) -> Figure:
+def timelines(timeline: Timeline) -> Figure:
     """Gantt charts of rounds with their paradigms and latencies as titles, see `gantts`."""
     titled = [
         (f"{paradigm(round_.paradigm).title}: {round_.latency_s:.2f} s", round_)
         for round_ in timeline
     ]
-    return gantts(titled, width_in)
+    return gantts(titled)
 
 
 def drawn_uavs(table: pd.DataFrame) -> list[int]:
@@ -336,28 +291,4 @@ def gantts(rounds: Sequence[tuple[str, Round]], width_in: float = WIDE_IN) -> Fi
         handlelength=0.9,
         columnspacing=1.2,
     )
-    return figure
-
-
-def over_delay(lines: Mapping[str, pd.DataFrame], width_in: float = WIDTH_IN) -> Figure:
-    """Latency over the links' one-way delay, one line per table with columns delay_ms, mean_s."""
-    figure = Figure(figsize=(width_in, 2.6), layout="constrained")
-    axes = figure.add_subplot()
-    for name, table in lines.items():
-        colour, line, marker = line_style("paradigm", name, 0)
-        axes.plot(
-            table["delay_ms"],
-            table["mean_s"],
-            label=paradigm(name).title,
-            color=colour,
-            linestyle=line,
-            marker=marker,
-            markersize=4,
-            markerfacecolor="white",
-        )
-    axes.set_xlabel("One-way delay of a link (ms)")
-    axes.set_ylabel("Mean latency of a round (s)")
-    from_zero(axes)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
     return figure

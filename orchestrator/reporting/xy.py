@@ -29,6 +29,7 @@ def chart(
     notes: Mapping[str, str] | None = None,
     log_x: bool = False,
     whole_x: bool = False,
+    names: Sequence[str] = (),
     from_zero: bool = False,
     digits: tuple[int, int] = (1, 1),
 ) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def chart(
         notes: A sentence below the chart by name of the horizontal quantity.
         log_x: Whether the horizontal axis is logarithmic.
         whole_x: Whether horizontal places are whole numbers, such as those of UAVs.
+        names: Texts in place of the horizontal numbers 0, 1, 2, ...; empty: the numbers.
         from_zero: Whether the vertical axis begins at 0.
         digits: Decimals of both quantities where a tooltip shows them.
     """
@@ -53,8 +55,8 @@ def chart(
     return {
         "label": label,
         **chosen,
-        "x": {"label": "" if chosen else x_label, "log": log_x, "whole": whole_x}
-        | {"digits": digits[0]},
+        "x": {"label": "" if chosen else x_label, "log": log_x, "whole": whole_x or bool(names)}
+        | {"digits": digits[0], **({"names": list(names)} if names else {})},
         "y": {"label": y_label, "range": [0 if from_zero else None, None], "digits": digits[1]},
         "series": list(series),
     }
@@ -85,6 +87,7 @@ def line(
     holds: bool = False,
     faint: bool = False,
     name: str = "",
+    half: Values | None = None,
 ) -> Series:
     """A line through points, shape [n] each; it has a gap where y is NaN.
 
@@ -99,8 +102,10 @@ def line(
         holds: Whether a value holds until the next one.
         faint: Whether the line is in the background, without a row in tooltips.
         name: Name in a CSV file, if it is not `label`.
+        half: Half the width of the interval of each value; NaN: it has none.
     """
-    return _series("line", label, x, {"y": y}, colour) | {
+    ends = {} if half is None else {"low": y - half, "high": y + half}
+    return _series("line", label, x, {"y": y, **ends}, colour) | {
         "dash": dash,
         "width": width,
         "marker": marker,
@@ -120,6 +125,12 @@ def band(
 def bars(label: str, edges: Values, heights: Values, colour: str) -> Series:
     """Bars of a histogram: edges of shape [n + 1] and heights of shape [n]."""
     return _series("bars", label, edges[:-1], {"to": edges[1:], "y": heights}, colour)
+
+
+def stacked(label: str, heights: Values, base: Values, colour: str) -> Series:
+    """Bars on others, around the places 0, 1, 2, ...: heights and lower ends, shape [n] each."""
+    left: Values = np.arange(len(heights), dtype=np.float64) - 0.3
+    return _series("bars", label, left, {"to": left + 0.6, "y": heights, "base": base}, colour)
 
 
 def _series(kind: str, label: str, x: Places, columns: dict[str, Values], colour: str) -> Series:

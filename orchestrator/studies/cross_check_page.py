@@ -3,7 +3,6 @@
 
 """Writes the files of a cross-check: JSON, plots, and a page with its verdict in words."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ import pandas as pd
 
 from orchestrator.records.manifest import provenance
 from orchestrator.records.results import CROSS_CHECK
-from orchestrator.reporting import plots
+from orchestrator.reporting import plots, xy, xy_plots
+from orchestrator.reporting.charts import gantt_of, steps_of
 from orchestrator.reporting.formatting import listed, milliseconds, percent
 from orchestrator.reporting.index import save_page
-from orchestrator.reporting.legend import STEP_TITLES
+from orchestrator.reporting.legend import DASHES, STEP_TITLES, numbered, style_of
 from orchestrator.reporting.outcome import ROUNDING
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.perfetto import trace
@@ -47,8 +47,8 @@ def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
     write_json(folder / CROSS_CHECK, check.to_json(scenario))
     plots.write_plot(folder / "cross-check", lambda: plots.gantts(first_rounds(check)))
     if len(check.by_delay) > 1:
-        lines = {scenario.paradigm: over_delay(check)}
-        plots.write_plot(folder / "delay", lambda: plots.over_delay(lines))
+        drawn = delay_chart(check, scenario)
+        plots.write_plot(folder / "delay", lambda: xy_plots.figure(drawn))
     frames = {name: timeline.frame() for name, timeline in check.timelines.items()}
     write_json(folder / "trace.json", trace(frames))
     html = page(check, scenario)
@@ -61,6 +61,27 @@ def first_rounds(check: CrossCheck) -> list[tuple[str, Round]]:
         (f"{_title(name)}: {timeline.rounds[0].latency_s:.3f} s", timeline.rounds[0])
         for name, timeline in check.timelines.items()
     ]
+
+
+def delay_chart(check: CrossCheck, scenario: Scenario) -> dict[str, Any]:
+    """The chart of the mean latency over the links' one-way delay."""
+    table, style = over_delay(check), style_of(scenario.paradigm)
+    line = xy.line(
+        title_of(scenario.paradigm),
+        table["delay_ms"].to_numpy(float),
+        table["mean_s"].to_numpy(float),
+        style.colour,
+        dash=DASHES[style.line],
+        marker=style.marker,
+    )
+    return xy.chart(
+        "Mean latency of a round by one-way delay",
+        "One-way delay of a link (ms)",
+        "Mean latency of a round (s)",
+        [line],
+        from_zero=True,
+        digits=(3, 4),
+    )
 
 
 def _title(name: str) -> str:
@@ -137,22 +158,18 @@ def _cause(check: CrossCheck, name: str) -> str:
 
 def page(check: CrossCheck, scenario: Scenario) -> str:
     """The page as HTML."""
-    first = first_rounds(check)
-    delays = over_delay(check) if len(check.by_delay) > 1 else pd.DataFrame()
-    lines = {scenario.paradigm: delays}
-    ends = ", ".join(title for title, _ in first)
-    figures: dict[str, Any] = {
-        "rounds": plots.inline_svg(
-            partial(plots.gantts, first), f"Gantt charts of the first round; latencies: {ends}"
-        )
-    }
-    if len(delays):
-        text = "Mean latency of a round by one-way delay; the table has its values"
-        figures["delay"] = plots.inline_svg(partial(plots.over_delay, lines), text)
+    sweeps = len(check.by_delay) > 1
     return render_page(
         "cross_check.html",
-        ("charts", "frame", "tables", "plain"),
-        {},
+        ("charts", "frame", "xy", "gantts", "tables", "plain"),
+        {
+            "steps": steps_of(),
+            "timelines": [
+                gantt_of(_title(name), numbered(number), timeline)
+                for number, (name, timeline) in enumerate(check.timelines.items())
+            ],
+            "charts": {"delay": delay_chart(check, scenario)} if sweeps else {},
+        },
         name=scenario.name,
         paradigm=title_of(scenario.paradigm),
         uavs=scenario.uavs.count,
@@ -165,12 +182,11 @@ def page(check: CrossCheck, scenario: Scenario) -> str:
         reference=TITLES[check.reference],
         title_of=_title,
         step_titles=STEP_TITLES,
-        figures=figures,
         latencies=latencies(check).to_dict("records"),
         steps=steps(check).to_dict("records"),
         executions=list(check.timelines),
         transfers=transfers(check).to_dict("records"),
         transfer_steps=TRANSFERS,
-        delays=delays.to_dict("records"),
+        delays=over_delay(check).to_dict("records") if sweeps else [],
         environment=provenance(),
     )

@@ -26,8 +26,9 @@ from orchestrator.campaigning.cluster import HERE, Progress, run_campaign
 from orchestrator.campaigning.folder import CampaignFolder, distinct
 from orchestrator.campaigning.spec import Campaign, Cell, cells, narrowed
 from orchestrator.records.tables import read_own
+from orchestrator.reporting import xy
 from orchestrator.reporting.formatting import plus_minus
-from orchestrator.reporting.legend import COLOURS, STYLES
+from orchestrator.reporting.legend import COLOURS, DASHES, STYLES
 from orchestrator.reporting.plots import WIDTH_IN
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
@@ -38,6 +39,12 @@ LAST = 1000
 """Number of last rounds that means are over, as in the paper."""
 SPAN = 21
 """Number of rounds of the figure's moving average, as in the paper."""
+PANELS = {
+    "latency_s": "Latency of a round (s)",
+    "max_energy_j": "Largest energy of a UAV (J)",
+    "objective": "Objective",
+}
+"""By column of the figure's panels: the label of the vertical axis."""
 TOLERANCE = 0.02
 """Relative tolerance for the paper's objectives: agents are trained again, with choices of ours."""
 
@@ -132,6 +139,7 @@ def run(
             {"fig8": partial(over_rounds, played)},
             f"Moving averages over {SPAN} rounds with the first seed. Thin black lines are values "
             "in the paper.",
+            _charts_over_rounds(played),
         )
     ]
     if played.front:
@@ -139,7 +147,8 @@ def run(
         write_csv(out / "fig8_front.csv", front)
         title = "Trade-off: latency and energy for several λ (not in the paper)"
         figures = {"fig8_front": partial(front_figure, front)}
-        sections.append(Section("fig8_front", title, [], front, figures))
+        charts = {"fig8_front": _front_chart(front)}
+        sections.append(Section("fig8_front", title, [], front, figures, charts=charts))
     rounds_ = len(played.first(played.entries[0]))
     settings = f"{rounds_:,} rounds for each of {len(played.seeds)} channels"
     Reproduction(sections, settings).write(out)
@@ -312,18 +321,72 @@ def _front(played: Results) -> pd.DataFrame:
 # --- plots ---------------------------------------------------------------------------------------
 
 
-def over_rounds(played: Results, width_in: float = WIDTH_IN) -> Figure:
+def _smooth(rows: pd.DataFrame, column: str) -> "pd.Series[float]":
+    return rows[column].rolling(SPAN, center=True).mean()
+
+
+def _charts_over_rounds(played: Results) -> dict[str, dict[str, Any]]:
+    """The panels of `over_rounds` as charts of a page."""
+    charts = {}
+    for column, label in PANELS.items():
+        series = []
+        for name in played.entries:
+            entry, rows = ENTRIES[name], played.first(name)
+            rounds = rows["round"].to_numpy(float)
+            values: xy.Values = np.asarray(_smooth(rows, column), np.float64)
+            colour, line = entry.style
+            dash = DASHES[line]
+            series.append(xy.line(entry.title, rounds, values, colour, dash=dash, width=1.3))
+            if entry.paper and column == "objective":
+                stated: xy.Values = np.full(2, entry.paper, np.float64)
+                series.append(
+                    xy.line(f"paper: {entry.paper:g}", rounds[[0, -1]], stated, "ink", width=1)
+                )
+        charts[f"fig8-{column}"] = xy.chart(
+            f"{label} over rounds", "Round", label, series, whole_x=True, digits=(0, 3)
+        )
+    return charts
+
+
+def _front_chart(front: pd.DataFrame) -> dict[str, Any]:
+    """The chart of `front_figure` for a page; the table has the λ of each point."""
+    series = []
+    for name, rows in front.groupby("policy", sort=False):
+        colour, line = ENTRIES[str(name)].style
+        if name == "equal":
+            rows = rows.iloc[:1]  # does not depend on λ
+        series.append(
+            xy.line(
+                ENTRIES[str(name)].title,
+                rows["max_energy_j"].to_numpy(float),
+                rows["latency_s"].to_numpy(float),
+                colour,
+                dash=DASHES[line],
+                marker="o",
+            )
+        )
+    return xy.chart(
+        "Latency of a round over the largest energy of a UAV, one point per λ",
+        PANELS["max_energy_j"],
+        PANELS["latency_s"],
+        series,
+        digits=(3, 3),
+    )
+
+
+def over_rounds(played: Results) -> Figure:
     """Moving averages of each round's latency, largest energy and objective, first seed."""
-    figure = Figure(figsize=(width_in, 6.2), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 6.2), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True)
-    labels = ("Latency of a round (s)", "Largest energy of a UAV (J)", "Objective")
     for name in played.entries:
         rows = played.first(name)
         colour, line = ENTRIES[name].style
-        for axes, column in zip(panels, ("latency_s", "max_energy_j", "objective"), strict=True):
-            smooth = rows[column].rolling(SPAN, center=True).mean()
+        for axes, column in zip(panels, PANELS, strict=True):
             axes.plot(
-                rows["round"], smooth, line, color=colour, linewidth=0.8, label=ENTRIES[name].title
+                *(rows["round"], _smooth(rows, column), line),
+                color=colour,
+                linewidth=0.8,
+                label=ENTRIES[name].title,
             )
         if stated := ENTRIES[name].paper:
             panels[-1].axhline(stated, color="black", linewidth=0.5)
@@ -331,7 +394,7 @@ def over_rounds(played: Results, width_in: float = WIDTH_IN) -> Figure:
                 f"paper: {stated:g}", (1, stated), (-2, 2), ("axes fraction", "data"),
                 "offset points", ha="right", fontsize="small",
             )  # fmt: skip
-    for axes, label in zip(panels, labels, strict=True):
+    for axes, label in zip(panels, PANELS.values(), strict=True):
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
     figure.legend(
@@ -341,9 +404,9 @@ def over_rounds(played: Results, width_in: float = WIDTH_IN) -> Figure:
     return figure
 
 
-def front_figure(front: pd.DataFrame, width_in: float = WIDTH_IN) -> Figure:
+def front_figure(front: pd.DataFrame) -> Figure:
     """Latency over largest energy, one point per λ."""
-    figure = Figure(figsize=(width_in, 2.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
     axes = figure.add_subplot()
     for name, rows in front.groupby("policy", sort=False):
         entry = ENTRIES[str(name)]

@@ -4,7 +4,7 @@
 """`testbed overhead`: overheads of an emulated scenario, optionally for several values of a key."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,9 +17,11 @@ from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.error_budget import RADIO_PARTS
 from orchestrator.analysis.waterfall import PART_OF, PARTS
 from orchestrator.records.reader import Run
+from orchestrator.reporting import xy
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.legend import CAUSE_TITLES, part_title
-from orchestrator.reporting.plots import WIDE_IN, WIDTH_IN, from_zero
+from orchestrator.reporting.plots import WIDE_IN, from_zero
+from orchestrator.reporting.xy import Values
 from orchestrator.studies.failed_checks import failed_checks
 from testbed.core.errors import InputError
 
@@ -262,12 +264,36 @@ def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
 # --- plots ---------------------------------------------------------------------------------------
 
 
-def waterfall_figure(outcome: Outcome, width_in: float = WIDE_IN) -> Figure:
+def waterfall(outcome: Outcome) -> dict[str, Any]:
+    """The data of a waterfall chart on a page, see `templates/waterfall.js`."""
+    return {
+        "measured_s": round(outcome.measured_s, 9),
+        "kinds": [
+            {"name": name, "colour": colour, "seconds": round(seconds, 9)}
+            for name, colour, seconds in (
+                ("payload", "muted", outcome.parts_s["payload"]),
+                ("computing", "ring-2", outcome.parts_s["computing"]),
+                ("protocols", "less", outcome.sum_s(of_emulation=False)),
+                ("emulation", "bad", outcome.sum_s(of_emulation=True)),
+            )
+        ],
+        "parts": [
+            {
+                "name": title(part),
+                "kind": number if number < 2 else 3 if part in EMULATION else 2,
+                "seconds": round(outcome.parts_s[part], 9),
+            }
+            for number, part in enumerate(outcome.seen_parts)
+        ],
+    }
+
+
+def waterfall_figure(outcome: Outcome) -> Figure:
     """The waterfall chart: the whole round, and the parts after payload and computing."""
     parts = outcome.seen_parts
     seconds = np.array([outcome.parts_s[part] for part in parts])
     ends = np.cumsum(seconds)
-    figure = Figure(figsize=(width_in, 2.4 + 0.24 * len(parts)), layout="constrained")
+    figure = Figure(figsize=(WIDE_IN, 2.4 + 0.24 * len(parts)), layout="constrained")
     whole, above = figure.subplots(2, 1, height_ratios=(1, 0.4 * len(parts)))
     colours = [_GREY, _ORANGE, *(_RED if part in EMULATION else _BLUE for part in parts[2:])]
     whole.barh([0] * len(parts), seconds, left=ends - seconds, color=colours)
@@ -291,7 +317,7 @@ def waterfall_figure(outcome: Outcome, width_in: float = WIDE_IN) -> Figure:
         ("emulation", _RED, outcome.sum_s(of_emulation=True)),
     ):
         whole.barh(0, 0, color=colour, label=f"{text} {sum_s:.3f} s")
-    figure.legend(ncols=4 if width_in > WIDTH_IN else 2, loc="outside upper center", frameon=False)
+    figure.legend(ncols=4, loc="outside upper center", frameon=False)
     whole.set_yticks([])
     whole.set_xlabel("Latency of a round (s)")
     whole.set_xlim(0, max(ends) * 1.02)
@@ -305,12 +331,9 @@ def waterfall_figure(outcome: Outcome, width_in: float = WIDE_IN) -> Figure:
     return figure
 
 
-def sweep_figure(key: str, outcomes: Sequence[Outcome], width_in: float = WIDE_IN) -> Figure:
-    """Overhead bytes by purpose, and the latency that they add, over the values of a key."""
-    is_wide = width_in > WIDTH_IN
-    figure = Figure(figsize=(width_in, 3.2 if is_wide else 6), layout="constrained")
-    left, right = figure.subplots(1, 2) if is_wide else figure.subplots(2, 1)
-    places = np.arange(len(outcomes))
+def _stack(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, Values, Values]]:
+    """By purpose that has bytes: its name, its bytes in % of the payload, and where they begin when
+    they are stacked, shape [outcomes] each."""
     payload = np.array([outcome.bytes_of("payload_bytes") for outcome in outcomes])
     below = np.zeros(len(outcomes))
     for name in BYTES[1:]:
@@ -318,16 +341,59 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome], width_in: float = WIDE_I
         sizes = np.array([max(0.0, outcome.bytes_of(name)) for outcome in outcomes])
         share = 100 * sizes / payload
         if share.any():
-            left.bar(places, share, 0.6, below, label=title(name), color=COLOURS[name])
-            below += share
-    left.set_ylabel("Overhead bytes (% of payload)")
+            yield name, share, below
+            below = below + share
+
+
+def _added_ms(outcomes: Sequence[Outcome], name: str) -> Values:
+    """A latency less the one predicted for payload and computing only, shape [outcomes], ms."""
+    return np.array([1e3 * (getattr(each, name) - each.predicted_s) for each in outcomes])
+
+
+SHARE_LABEL, ADDED_LABEL = "Overhead bytes (% of payload)", "Added latency (ms)"
+
+
+def sweep_charts(key: str, outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
+    """The panels of `sweep_figure` as charts of a page, see `orchestrator.reporting.xy`."""
+    places: Values = np.arange(len(outcomes), dtype=np.float64)
+    names = [outcome.value for outcome in outcomes]
+    stacks = [
+        xy.stacked(title(name), share, below, "ink" if name == "other_bytes" else COLOURS[name])
+        for name, share, below in _stack(outcomes)
+    ]
+    added = [
+        xy.points(label, places + shift, _added_ms(outcomes, name), colour)
+        for name, label, colour, shift in (
+            ("predicted_wire_s", "predicted with frames", "less", -0.06),
+            ("measured_s", "measured", "bad", 0.06),
+        )
+    ]
+    return {
+        name: xy.chart(
+            f"{label} by {key}", key, label, series, names=names, from_zero=True, digits=(0, 3)
+        )
+        for name, label, series in (
+            ("sweep-bytes", SHARE_LABEL, stacks),
+            ("sweep-latency", ADDED_LABEL, added),
+        )
+    }
+
+
+def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
+    """Overhead bytes by purpose, and the latency that they add, over the values of a key."""
+    figure = Figure(figsize=(WIDE_IN, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    places = np.arange(len(outcomes))
+    for name, share, below in _stack(outcomes):
+        left.bar(places, share, 0.6, below, label=title(name), color=COLOURS[name])
+    left.set_ylabel(SHARE_LABEL)
     for name, label, marker, colour in (
         ("predicted_wire_s", "predicted with frames", "o", _BLUE),
         ("measured_s", "measured", "x", _RED),
     ):
-        added_ms = [1e3 * (getattr(outcome, name) - outcome.predicted_s) for outcome in outcomes]
+        added_ms = _added_ms(outcomes, name)
         right.plot(places, added_ms, marker, label=label, color=colour, markersize=5)
-    right.set_ylabel("Added latency (ms)")
+    right.set_ylabel(ADDED_LABEL)
     right.margins(x=0.15)
     from_zero(right)
     for axes in (left, right):

@@ -16,9 +16,17 @@ from orchestrator.reporting.index import save_page
 from orchestrator.reporting.legend import PURPOSES
 from orchestrator.reporting.outcome import ROUNDING
 from orchestrator.reporting.pages import render_page
-from orchestrator.reporting.plots import inline_svg, write_plot
+from orchestrator.reporting.plots import write_plot
 from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.overhead import Outcome, frames, sweep_figure, title, waterfall_figure
+from orchestrator.studies.overhead import (
+    Outcome,
+    frames,
+    sweep_charts,
+    sweep_figure,
+    title,
+    waterfall,
+    waterfall_figure,
+)
 from testbed.core.paradigm import title_of
 from testbed.system.files import write_csv
 
@@ -79,8 +87,11 @@ def page(key: str, outcomes: Sequence[Outcome], scenario: Scenario) -> str:
     """
     return render_page(
         "overhead.html",
-        ("charts", "frame", "tables", "plain"),
-        {},
+        ("charts", "frame", "xy", "waterfall", "tables", "plain"),
+        {
+            "charts": sweep_charts(key, outcomes) if key else {},
+            "waterfalls": [waterfall(outcome) for outcome in outcomes],
+        },
         name=scenario.name,
         paradigm=title_of(scenario.paradigm),
         uavs=scenario.uavs.count,
@@ -89,12 +100,6 @@ def page(key: str, outcomes: Sequence[Outcome], scenario: Scenario) -> str:
         key=key,
         sentences=sweep_verdict(key, outcomes) if key else verdict(outcomes[0]),
         failed=[outcome for outcome in outcomes if not outcome.valid],
-        sweep=inline_svg(
-            partial(sweep_figure, key, outcomes),
-            f"Overhead bytes and latencies by {key}; the table has the values",
-        )
-        if key
-        else None,
         swept=outcomes if key else [],
         sections=[_section(outcome, key, index) for index, outcome in enumerate(outcomes)],
         environment=provenance(),
@@ -113,10 +118,6 @@ def _section(outcome: Outcome, key: str, index: int) -> dict[str, Any]:
         "id": f"value-{index}",
         "file": waterfall_name(outcome),
         "sentences": verdict(outcome) if key else [],
-        "figure": inline_svg(
-            partial(waterfall_figure, outcome),
-            f"Waterfall of the latency of a round {outcome.value}; the table has the values",
-        ),
         "bytes": [
             {
                 "title": title(name),

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width
@@ -28,8 +27,10 @@ from orchestrator.campaigning.results import MEANS
 from orchestrator.campaigning.spec import Campaign, Cell, Study, cells, narrowed
 from orchestrator.campaigning.worker import Files
 from orchestrator.engine.plan import Array, fixed_allocation, plan_round
-from orchestrator.reporting import plots
+from orchestrator.reporting import plots, xy
+from orchestrator.reporting.charts import gantt_of
 from orchestrator.reporting.formatting import equal_curves, plus_minus
+from orchestrator.reporting.legend import DASHES, style_of
 from orchestrator.rounds.loop import TOO_WEAK
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -332,8 +333,18 @@ def _timelines(out: Path, rounds: Sequence[Round]) -> Section:
         [finding],
         table,
         {"fig3": partial(plots.timelines, timeline)},
-        "One row per UAV, one colour per step. The black line is the end of the round.",
+        "One chart per paradigm, on a common time axis. A thin line is waiting time. The vertical "
+        "line is the end of the round.",
+        timelines=gantts_of(rounds),
     )
+
+
+def gantts_of(rounds: Sequence[Round], under: str = "") -> list[dict[str, Any]]:
+    """The Gantt charts of rounds for a page, one per paradigm; `under` follows their names."""
+    return [
+        gantt_of(f"{paradigm(one.paradigm).title}{under}", style_of(one.paradigm), Timeline([one]))
+        for one in rounds
+    ]
 
 
 def _comparison(
@@ -344,18 +355,61 @@ def _comparison(
     write_csv(out / f"{o.name}.csv", table)
     stated = STATED[o.name](o) if o.name in STATED else None
 
-    def draw(width_in: float = plots.WIDTH_IN) -> Figure:
-        return plots.comparison(table, o.x_label, REFERENCE, stated, width_in)
-
     return Section(
         o.name,
         f"Figure {o.name[-1]}: {study.title}",
         list(verdicts(o)),
         table,
-        {o.name: draw},
-        "First panel: mean latency of a round. Second panel: its difference from that of "
-        f"{paradigm(REFERENCE).title}, computed seed by seed. {_equal_curves(table)}",
+        {o.name: partial(plots.comparison, table, o.x_label, REFERENCE, stated)},
+        "The first chart shows the mean latency of a round, and the second one its difference from "
+        f"that of {paradigm(REFERENCE).title}, computed seed by seed. {_equal_curves(table)}",
+        comparison_charts(o.name, table, o.x_label, stated),
     )
+
+
+def comparison_charts(
+    name: str, table: pd.DataFrame, x_label: str, stated: plots.ReferenceValue | None = None
+) -> dict[str, dict[str, Any]]:
+    """The panels of `plots.comparison` as charts of a page, by names that begin with `name`."""
+    panels = {
+        "latency": ("Average per-round latency (s)", 1, "latency_s", "latency_ci95_s"),
+        "relative": (
+            f"Relative to {paradigm(REFERENCE).title} (%)",
+            100,
+            "over_reference",
+            "over_reference_ci95",
+        ),
+    }
+    charts = {}
+    for panel, (y_label, scale, value, half) in panels.items():
+        series = []
+        for each in plots.ordered(table["paradigm"].unique()):
+            rows, style = table[table["paradigm"] == each], style_of(each)
+            series.append(
+                xy.line(
+                    paradigm(each).title,
+                    rows["x"].to_numpy(float),
+                    scale * rows[value].to_numpy(float),
+                    style.colour,
+                    dash=DASHES[style.line],
+                    marker=style.marker,
+                    half=scale * rows[half].to_numpy(float),
+                )
+            )
+        if stated is not None and panel == "latency":
+            at = np.array([stated.x]), np.array([stated.latency_s])
+            series.append(xy.points(stated.text, *at, "ink"))
+        whole = bool((table["x"] % 1 == 0).all())
+        charts[f"{name}-{panel}"] = xy.chart(
+            f"{y_label} over {x_label}",
+            x_label,
+            y_label,
+            series,
+            whole_x=whole,
+            from_zero=panel == "latency",
+            digits=(0 if whole else 3, 3 if panel == "latency" else 2),
+        )
+    return charts
 
 
 def _equal_curves(table: pd.DataFrame) -> str:

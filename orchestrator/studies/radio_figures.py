@@ -8,7 +8,6 @@ with the same seeds. Every statement of `orchestrator.studies.radio_statements` 
 radio. With a fit, LTE on the fitted channel is compared with Shannon's rates on the paper's one.
 """
 
-import base64
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting import plots
+from orchestrator.reporting.charts import steps_of
 from orchestrator.reporting.formatting import number
 from orchestrator.reporting.index import save_page
 from orchestrator.reporting.pages import render_page
@@ -43,6 +43,8 @@ from orchestrator.studies.paper_figures import (
     REFERENCE,
     Outcomes,
     answers_of,
+    comparison_charts,
+    gantts_of,
     make_folder,
     named,
     place_of,
@@ -537,23 +539,25 @@ def _section(
 ) -> dict[str, Any]:
     """A figure's files, and what the page says of it."""
     study = paper.studies[figure]
-    images = {}
+    charts: dict[str, Any] = {}
+    gantts: list[dict[str, Any]] = []
     if figure == "fig3":
         timelines = {radio: Timeline(rounds) for radio, rounds in seen.items()}
         tables = {
             radio: timeline.frame().drop(columns="round") for radio, timeline in timelines.items()
         }
-        for radio in titles_of(seen):
-            images[radio] = out / f"{figure}_{radio}"
-            plots.write_plot(images[radio], partial(plots.timelines, timelines[radio]))
+        for radio, title in titles_of(seen).items():
+            draw = partial(plots.timelines, timelines[radio])
+            plots.write_plot(out / f"{figure}_{radio}", draw)
+            gantts += gantts_of(seen[radio], f", {title}")
         savings = None
     else:
         tables = {radio: outcomes.table() for radio, outcomes in seen.items()}
         label = study.axes[study.plot[0].x].label
         for radio in titles_of(seen):
-            images[radio] = out / f"{figure}_{radio}"
             draw = partial(plots.comparison, tables[radio], label, REFERENCE)
-            plots.write_plot(images[radio], draw)
+            plots.write_plot(out / f"{figure}_{radio}", draw)
+            charts[radio] = comparison_charts(f"{figure}-{radio}", tables[radio], label)
         savings = {
             "x_label": label,
             "ticks": seen[SHANNON].ticks,
@@ -564,10 +568,9 @@ def _section(
     return {
         "name": figure,
         "title": f"Figure {figure[-1]}: {study.title}",
-        "images": {
-            radio: base64.b64encode(stem.with_suffix(".png").read_bytes()).decode()
-            for radio, stem in images.items()
-        },
+        "charts": charts,
+        "timelines": gantts,
+        "radios": list(titles_of(seen)),
         "judged": [each for each in made.judged if each.statement.figure == figure],
         "savings": savings,
     }
@@ -579,8 +582,9 @@ def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) ->
     Args:
         out: The folder.
         made: Statements and facts.
-        sections: One per figure: `name`, `title`, `images` (PNG in base64 by radio), `judged` and
-            `savings` (None, or `x_label`, `ticks` and, by radio, `rows`).
+        sections: One per figure: `name`, `title`, `radios` (those with files), `charts` (by radio),
+            `timelines` (as in `reproduction.Section`), `judged` and `savings` (None, or `x_label`,
+            `ticks` and, by radio, `rows`).
     """
     facts = {row["radio"]: row for row in made.facts.to_dict("records")}
     groups: dict[str, list[str]] = {}
@@ -588,8 +592,17 @@ def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) ->
         groups.setdefault(condition_of(radio), []).append(radio)
     page = render_page(
         "radio.html",
-        ("charts", "frame", "tables", "plain"),
-        {},
+        ("charts", "frame", "xy", "gantts", "tables", "plain"),
+        {
+            "steps": steps_of(),
+            "timelines": [one for section in sections for one in section["timelines"]],
+            "charts": {
+                name: chart
+                for section in sections
+                for of_radio in section["charts"].values()
+                for name, chart in of_radio.items()
+            },
+        },
         made=made,
         sections=sections,
         titles=titles_of(made.radios),

@@ -15,10 +15,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from orchestrator.records.manifest import provenance
+from orchestrator.reporting.charts import steps_of
 from orchestrator.reporting.formatting import percent
 from orchestrator.reporting.index import save_page
 from orchestrator.reporting.pages import render_page
-from orchestrator.reporting.plots import inline_svg, write_plot
+from orchestrator.reporting.plots import write_plot
 from testbed.system.files import write_json, write_whole
 
 PAPER = {
@@ -78,11 +79,15 @@ class Section:
     findings: Sequence[Finding]
     table: pd.DataFrame
     """The drawn values, or all values."""
-    figures: Mapping[str, Callable[..., Figure]] = field(default_factory=dict)
-    """By stem of the figure's files: a function that draws it, optionally with a width in inches
-    as its only argument."""
+    figures: Mapping[str, Callable[[], Figure]] = field(default_factory=dict)
+    """By stem of the figure's files: a function that draws it."""
     caption: str = ""
-    """Explanation of the figures."""
+    """Explanation of the charts."""
+    charts: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    """By name: the charts of the page, see `orchestrator.reporting.xy`."""
+    timelines: Sequence[dict[str, Any]] = ()
+    """The Gantt charts of the page, see `orchestrator.reporting.charts.gantt_of`; at most one
+    section has them."""
 
     @property
     def short_title(self) -> str:
@@ -152,15 +157,18 @@ class Reproduction:
         findings = self.findings
         return render_page(
             "reproduction.html",
-            ("charts", "frame", "tables", "plain"),
-            {},
+            ("charts", "frame", "xy", "gantts", "tables", "plain"),
+            {
+                "steps": steps_of(),
+                "timelines": [one for section in self.sections for one in section.timelines],
+                "charts": {
+                    name: chart
+                    for section in self.sections
+                    for name, chart in section.charts.items()
+                },
+            },
             paper=PAPER,
             sections=self.sections,
-            images={
-                stem: inline_svg(draw, f"{section.title}; the table of values has its numbers")
-                for section in self.sections
-                for stem, draw in section.figures.items()
-            },
             short_titles={section.name: section.short_title for section in self.sections},
             findings=findings,
             agree=sum(finding.agrees for finding in findings),

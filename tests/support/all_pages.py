@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,6 @@ import numpy as np
 import pandas as pd
 from chromium import Page, chromium
 from finished_campaign import finished_campaign
-from matplotlib.figure import Figure
 from packet_cases import small
 from small_flights import small_fit, small_forecast
 from small_scenario import TREE
@@ -38,6 +38,7 @@ from orchestrator.flights.page import fit_page, forecast_page
 from orchestrator.records.reader import read_run
 from orchestrator.reporting import plots
 from orchestrator.reporting.comparison import write_comparison
+from orchestrator.reporting.index import write_index
 from orchestrator.reporting.learned_report import write_learned_report
 from orchestrator.reporting.live import serve
 from orchestrator.reporting.live_session import watched
@@ -54,6 +55,7 @@ from orchestrator.studies.cross_check import (
     CrossCheck,
 )
 from orchestrator.studies.overhead import Outcome
+from orchestrator.studies.paper_figures import comparison_charts, gantts_of
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from orchestrator.studies.validation import study
 from orchestrator.studies.validation.outcome import Request
@@ -79,6 +81,7 @@ KINDS = (
     "session",
     "fit",
     "forecast",
+    "index",
 )
 """Pages that are files; `broken` is the report of a run over LTE that is not valid."""
 LIVE = ("live", "live-session")
@@ -94,7 +97,7 @@ def written(base: Path) -> dict[str, Path]:
     long = make_run(base / "a-run-whose-folder-has-quite-a-long-name", uavs=3, rounds=1)
     (long / "measured.parquet").unlink()  # it measured nothing
     write_comparison([*runs, long, session], base / "compare.html")
-    return {
+    pages = {
         "report": write_report(runs[0]),
         "broken": write_report(_broken(base / "broken")),
         "compare": base / "compare.html",
@@ -109,6 +112,7 @@ def written(base: Path) -> dict[str, Path]:
         "session": write_session_report(session),
         **_flights(base),
     }
+    return pages | {"index": write_index(base)[0]}
 
 
 def _broken(folder: Path) -> Path:
@@ -127,9 +131,8 @@ def _broken(folder: Path) -> Path:
     return folder
 
 
-def _reproduction(folder: Path) -> Path:
-    """A figure of seven curves, a wide table, and a finding with much to say."""
-    folder.mkdir()
+def _curves() -> pd.DataFrame:
+    """Seven curves with intervals."""
     paradigms = [name for name in plots.STYLES if name != "sfl-pp"] + ["sfl-pp"]
     rows = [
         {"x": x, "paradigm": name, "latency_s": 9 - x + number, "latency_ci95_s": 0.1,
@@ -137,17 +140,26 @@ def _reproduction(folder: Path) -> Path:
         for x in (1, 2, 3, 4)
         for number, name in enumerate(paradigms)
     ]  # fmt: skip
-    table = pd.DataFrame(rows)
+    return pd.DataFrame(rows)
 
-    def draw(width_in: float = plots.WIDTH_IN) -> Figure:
-        return plots.comparison(table, "Split point u", "sfl-pp", None, width_in)
 
+def _reproduction(folder: Path) -> Path:
+    """A figure of seven curves, a wide table, and a finding with much to say."""
+    folder.mkdir()
+    table = _curves()
     finding = Finding(
         "fig4", "a claim " * 9, "paper's " * 5, "30.1 % " * 4, "it is " * 9, False, 0.1, "note " * 9
     )
     wide = pd.DataFrame({f"column_of_name_{k}": [1.23456789] * 3 for k in range(9)})
     section = Section(
-        "fig4", "Latency over u", [finding], wide, {"fig4": draw}, "What one must know. " * 4
+        "fig4",
+        "Latency over u",
+        [finding],
+        wide,
+        {"fig4": partial(plots.comparison, table, "Split point u", "sfl-pp")},
+        "What one must know. " * 4,
+        comparison_charts("fig4", table, "Split point u"),
+        gantts_of(list(read_run(folder.with_name("a")).measured)[:1]),
     )
     Reproduction([section], "5 rounds, 2 seeds").write(folder)
     return folder / "report.html"
@@ -208,10 +220,13 @@ def _radio(folder: Path, access: str = "lte") -> Path:
         [{"radio": r} | dict.fromkeys(list(radio_figures.FACTS)[1:], 1234.5678) for r in names]
     )
     savings = {"x_label": "Split point u", "ticks": range(1, 9)}
+    charts = comparison_charts("fig4-shannon", _curves(), "Split point u")
     section = {
         "name": "fig4",
         "title": "Latency over u",
-        "images": {"shannon": "", access: ""},
+        "charts": {"shannon": charts},
+        "timelines": [],
+        "radios": ["shannon", access],
         "judged": judged,
         "savings": savings | {"rows": {name: [-1234.5] * 8 for name in names}},
     }

@@ -100,9 +100,11 @@ function milliseconds(seconds) {
   return `${signed(ms, Math.abs(ms) < 1 ? 3 : Math.abs(ms) < 10 ? 2 : 1)} ms`;
 }
 
-/* A colour of a style: a variable of the style sheet, or one that dark pages take lighter. */
+/* A colour of a style: a variable of the style sheet, or one that dark pages take lighter, as light
+   as marks on them must be. */
 function tint({ colour: name }) {
-  return name.startsWith("#") ? `light-dark(${name}, color-mix(in oklab, ${name} 68%, white))` : `var(--${name})`;
+  const lighter = `oklch(from color-mix(in oklab, ${name} 68%, white) max(l, 0.6) c h)`;
+  return name.startsWith("#") ? `light-dark(${name}, ${lighter})` : `var(--${name})`;
 }
 
 /* Lines are told apart by colour, dashes and marker. */
@@ -417,12 +419,14 @@ function decades(low, high, count) {
 }
 
 /* Frame, grid and labels of a plot in an SVG; answers its two scales. An axis with `xLog` is of
-   logarithms, and one with `xWhole` of whole numbers. */
-function axes(svg, { x, y, box, xText, yText, xLabel, yLabel, xLog, xWhole }) {
+   logarithms, and one with `xWhole` of whole numbers, or of their `xNames`. */
+function axes(svg, { x, y, box, xText, yText, xLabel, yLabel, xLog, xWhole, xNames }) {
   const [left, top, right, bottom] = box;
   const across = scale(x, [left, right]);
   const up = scale(y, [bottom, top]);
-  const sparse = ticks(...x, (right - left) / 90).filter((value) => !xWhole || Number.isInteger(value));
+  const sparse = xNames
+    ? [...xNames.keys()].filter((value) => x[0] <= value && value <= x[1])
+    : ticks(...x, (right - left) / (xWhole ? 60 : 90)).filter((value) => !xWhole || Number.isInteger(value));
   const xs = xLog
     ? decades(...x, (right - left) / 45).map(Math.log10)
     : xWhole || sparse.length > 2 ? sparse : ticks(...x, (right - left) / 50);
@@ -434,7 +438,9 @@ function axes(svg, { x, y, box, xText, yText, xLabel, yLabel, xLog, xWhole }) {
     shape(svg, "text", { x: left - 8, y: up(value) + 4, "text-anchor": "end" }, yName(value));
   }
   for (const value of xs) {
-    shape(svg, "text", { x: across(value), y: bottom + 17, "text-anchor": "middle" }, xName(value));
+    const text = xNames ? xNames[value] : xName(value);
+    const name = shape(svg, "text", { x: across(value), y: bottom + 17, "text-anchor": "middle" }, text);
+    if (xNames) fitText(name, across(1) - across(0) - 8);
   }
   shape(svg, "line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom });
   shape(svg, "text", { x: right, y: bottom + 33, "text-anchor": "end" }, xLabel);

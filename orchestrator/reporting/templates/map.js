@@ -99,6 +99,7 @@ function planOfUavs() {
           cx: base[0],
           cy: -base[1],
           r,
+          class: "guide",
           fill: "none",
           stroke: colour("line"),
           "stroke-width": pixel,
@@ -122,7 +123,7 @@ function planOfUavs() {
         points,
         fill: "none",
         stroke: ringColour(k + 1),
-        "stroke-opacity": data.uavs > 30 ? 0.25 : 0.5,
+        "stroke-opacity": data.uavs > 30 ? 0.25 : 0.75,
         "stroke-width": 2 * pixel,
         "stroke-linecap": "round",
       });

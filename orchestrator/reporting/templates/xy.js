@@ -19,8 +19,24 @@ const SERIES = {
       })
       .join(""),
   bars: (s, x, place) =>
-    x.map((at, i) => `M${place(at, 0)}L${place(at, s.y[i])}L${place(s.to[i], s.y[i])}L${place(s.to[i], 0)}Z`).join(""),
+    x
+      .map((at, i) => {
+        const low = s.base?.[i] ?? 0;
+        const high = low + s.y[i];
+        return `M${place(at, low)}L${place(at, high)}L${place(s.to[i], high)}L${place(s.to[i], low)}Z`;
+      })
+      .join(""),
 };
+
+/* The ends of the intervals of a line's values. */
+function whiskers(s, x, place) {
+  const bar = (i) => {
+    const [at, low] = place(x[i], s.low[i]);
+    const [, high] = place(x[i], s.high[i]);
+    return `M${at} ${low}V${high}M${at - 3} ${low}h6M${at - 3} ${high}h6`;
+  };
+  return x.map((_, i) => (s.low[i] === null ? "" : bar(i))).join("");
+}
 
 /* Points of a line, with steps where a value holds until the next one. */
 function edge(series, places) {
@@ -41,11 +57,11 @@ function runs(values) {
 function look(series) {
   const ink = tint(series);
   if (series.kind === "band") return { style: `fill:${ink}`, "fill-opacity": 0.16 };
-  if (series.kind === "bars") return { style: `fill:${ink}`, "fill-opacity": 0.5 };
+  if (series.kind === "bars") return { style: `fill:${ink};stroke:var(--edge)`, "fill-opacity": series.base ? 0.9 : 0.6 };
   if (series.kind === "points") {
     const few = series.y.length < 100;
     const opacity = few ? 0.9 : 0.45;
-    return { style: `stroke:${ink}`, "stroke-width": few ? 6 : 3, "stroke-linecap": "round", "stroke-opacity": opacity };
+    return { style: `stroke:${ink}`, fill: "none", "stroke-width": few ? 6 : 3, "stroke-linecap": "round", "stroke-opacity": opacity };
   }
   const opacity = series.faint ? 0.4 : 1;
   const dash = { "stroke-dasharray": series.dash, "stroke-opacity": opacity };
@@ -116,7 +132,8 @@ function xyChart(holder, chart) {
   const ranges = () => {
     const of = (s) => {
       const kept = (values) => (values ?? []).filter((value, i) => value !== null && inside(xOf(s)[i]));
-      return [...kept(s.y), ...kept(s.low), ...kept(s.high)];
+      const tops = s.base && s.y.map((value, i) => value + s.base[i]);
+      return [...kept(tops ?? s.y), ...kept(s.low), ...kept(s.high)];
     };
     const all = shownSeries().flatMap(of);
     return [zoom ?? bounds(), range(all.length ? all : [0, 1], chart.y.range, 0.05)];
@@ -128,7 +145,7 @@ function xyChart(holder, chart) {
   const draw = (svg, width, height) => {
     const box = [60, 28, width - 22, height - 40];
     const [x, y] = ranges();
-    const [across, up] = axes(svg, { x, y, box, xLabel: xLabel(), yLabel: chart.y.label, xLog: chart.x.log, xWhole: chart.x.whole });
+    const [across, up] = axes(svg, { x, y, box, xLabel: xLabel(), yLabel: chart.y.label, xLog: chart.x.log, xWhole: chart.x.whole, xNames: chart.x.names });
     plotted = { across, box };
     const mask = shape(shape(svg, "defs"), "clipPath", { id: clip });
     const size = { x: box[0], y: box[1], width: box[2] - box[0], height: box[3] - box[1] };
@@ -140,6 +157,8 @@ function xyChart(holder, chart) {
       if (!places.length) continue;
       const joined = ["line", "band"].includes(series.kind) ? place : (...given) => place(...given).join(" ");
       shape(drawn, "path", { d: SERIES[series.kind](series, places, joined), ...look(series) });
+      if (series.kind === "line" && series.low)
+        shape(drawn, "path", { d: whiskers(series, places, place), ...look({ ...series, dash: "", width: 1.4 }) });
       if (!series.marker) continue;
       const seen = places.flatMap((at, i) => (series.y[i] !== null && inside(at) ? [i] : []));
       const every = Math.ceil(seen.length / MOST_MARKERS);
@@ -196,7 +215,8 @@ function csvOf(chart, visible, xOf, xLabel, inside) {
   const rows = [["series", xLabel, chart.y.label, "low", "high"]];
   for (const series of visible)
     xOf(series).forEach((at, i) => {
-      if (inside(at)) rows.push([series.name ?? series.label, at, series.y?.[i], series.low?.[i], series.high?.[i]]);
+      const place = chart.x.names?.[Math.round((at + (series.to?.[i] ?? at)) / 2)] ?? at;
+      if (inside(at)) rows.push([series.name ?? series.label, place, series.y?.[i], series.low?.[i], series.high?.[i]]);
     });
   return csvText(rows);
 }
@@ -218,14 +238,17 @@ function tellXy(event, chart, xOf, xLabel, across, up) {
       if (far < found.far) found = { far, i, x };
     });
     if (found.i === undefined) continue;
-    if (found.far < nearest.far) nearest = found;
+    if (found.far < nearest.far) nearest = { ...found, to: series.to?.[found.i] ?? found.x };
     const text = (value) => fixed(value, chart.y.digits);
     const value = series.y?.[found.i];
     const band = () => `${text(series.low[found.i])} to ${text(series.high[found.i])}`;
-    rows.push([series.label, value === undefined ? band() : text(value)]);
+    const half = (series.high?.[found.i] ?? 0) - (value ?? 0);
+    const interval = series.kind === "line" && half > 0 ? ` ± ${text(half)}` : "";
+    rows.push([series.label, value === undefined ? band() : text(value) + interval]);
   }
   if (!rows.length) return tip.hide();
-  const at = fixed(nearest.x, chart.x.digits);
+  const middle = Math.round((nearest.x + nearest.to) / 2);
+  const at = chart.x.names?.[middle] ?? fixed(nearest.x, chart.x.digits);
   return tip.show(event, `${xLabel}: ${at}`, [[chart.y.label, ""], ...rows]);
 }
 

@@ -3,9 +3,12 @@
 
 """Pages on phones, laptops, walls and paper: labels stand apart, and nothing leaves its box."""
 
+import csv
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from all_pages import KINDS, LIVE, PAPER_PX, WIDTHS, print_out, shown_live, written
@@ -185,6 +188,80 @@ DRAWN = """
 """How wide each chart is drawn, and should be."""
 
 
+FAINT = r"""
+(() => {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 1;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const read = (ink) => {
+    context.clearRect(0, 0, 1, 1);
+    context.fillStyle = ink;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data];
+  };
+  const over = (ink, opacity, back) => {
+    const alpha = (ink[3] / 255) * opacity;
+    return back.map((value, i) => alpha * ink[i] + (1 - alpha) * value);
+  };
+  const backOf = (node) => {
+    const inks = [];
+    for (let at = node; at; at = at.parentElement)
+      inks.unshift(read(getComputedStyle(at).backgroundColor));
+    return inks.reduce((back, ink) => over(ink, 1, back), [255, 255, 255]);
+  };
+  const light = (rgb) => {
+    const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = rgb.map((v) => linear(v / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const contrast = (a, b) => {
+    const [low, high] = [light(a), light(b)].sort((x, y) => x - y);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const found = new Set();
+  const check = (what, ink, opacity, back, least) => {
+    const is = contrast(over(read(ink), opacity, back), back);
+    if (is < least) found.add(`${what}: ${is.toFixed(2)}, at least ${least}`);
+  };
+  const seen = (node) =>
+    node.checkVisibility() && !node.closest(".skip, :disabled, [aria-pressed=false]");
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !seen(node)) continue;
+    if (node.closest("script, title, noscript")) continue;
+    const style = getComputedStyle(node);
+    const svg = node.closest("svg");
+    const text = `'${node.textContent.trim().slice(0, 30)}'`;
+    check(text, svg ? style.fill : style.color, 1, backOf(svg ?? node), 4.5);
+  }
+  const marks = ":is(path, line, polyline, circle, rect, polygon)";
+  const aside = ".grid, .axis, .cover, .selection, .guide, defs *";
+  for (const node of document.querySelectorAll(`.chart svg ${marks}, .legend svg *`)) {
+    if (!seen(node) || node.matches(aside)) continue;
+    const style = getComputedStyle(node);
+    const inks = [[style.fill, +style.fillOpacity], [style.stroke, +style.strokeOpacity]].filter(
+      ([ink, opacity]) => ink !== "none" && opacity > 0.45);
+    const back = backOf(node.closest("svg"));
+    const stands = ([ink, opacity]) => contrast(over(read(ink), opacity, back), back) >= 3;
+    const of = node.closest("svg").ariaLabel ?? node.closest("li, button").textContent;
+    if (inks.length && !inks.some(stands)) found.add(`${node.tagName} of ${of}: ${inks}`);
+  }
+  for (const node of document.querySelectorAll(".chip")) {
+    if (!seen(node)) continue;
+    const style = getComputedStyle(node);
+    const back = backOf(node.parentElement);
+    const own = over(read(style.backgroundColor), 1, back);
+    const edge = over(read(style.boxShadow.match(/^[a-z]+\([^)]*\)/)[0]), 1, own);
+    if (Math.max(contrast(own, back), contrast(edge, back)) < 3)
+      found.add(`chip of ${node.parentElement.textContent.trim()}: ${own}`);
+  }
+  return [...found];
+})()
+"""
+"""Texts, marks and chips with less contrast than WCAG 2.2 asks for."""
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     with chromium(tmp_path_factory.mktemp("chromium")) as page:
@@ -362,3 +439,199 @@ def test_verdicts_are_seen_on_a_phone_and_tables_have_no_scroller_of_their_own(
     assert lead < 800  # It is in the first screen.
     inner = "[...document.querySelectorAll('.scroll, pre')]"
     assert page.js(f"Math.max(...{inner}.map(e => e.scrollHeight - e.clientHeight))") <= 1
+
+
+@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_and_marks_stand_out(
+    page: Page, pages: dict[str, Path], kind: str, dark: bool
+) -> None:
+    page.open(pages[kind], width=420, dark=dark)
+    assert page.js(FAINT) == []
+    assert page.js("document.documentElement.scrollWidth") <= 420
+
+
+def test_faint_texts_marks_and_chips_are_found(page: Page, pages: dict[str, Path]) -> None:
+    page.open(pages["compare"], width=420, dark=True)
+    page.js("""document.querySelector("h1").style.color = "#333";
+      for (const bar of document.querySelectorAll("#latency rect")) bar.style.fill = "#222";
+      document.querySelector("#legend .chip").style =
+        "background:#222;box-shadow:inset 0 0 1px rgb(30,30,30)";""")
+    title = page.js("document.querySelector('h1').textContent")
+    found = "\n".join(page.js(FAINT))
+    for part in (f"'{title}", "rect of Latency", "chip of SM"):
+        assert part in found
+
+
+# --- charts of studies ---------------------------------------------------------------------------
+
+XY_CHARTS = [
+    ("cross-check", "delay"),
+    ("overhead", "sweep-bytes"),
+    ("overhead", "sweep-latency"),
+    ("reproduction", "fig4-latency"),
+    ("radio", "fig4-shannon-relative"),
+    ("validation", "errors"),
+    ("fit", "distance"),
+]
+TIP = """byId("tip").hidden ? null : [byId("tip").querySelector("b").textContent,
+  [...byId("tip").querySelectorAll("dt")].map((e) => [e.textContent, e.nextSibling.textContent])]"""
+TELLING = """(cover) => {
+  const { left, top, width, height } = cover.getBoundingClientRect();
+  for (let x = left + width / 2, k = 1; k < 2 * width; x += (k % 2 ? -k : k), k += 5)
+    for (let y = top + 2; y < top + height; y += 5) {
+      cover.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y }));
+      if (!byId("tip").hidden) return [x, y];
+    }
+}"""
+"""A place of a plot that has a tooltip, from the middle outwards."""
+SAVES = "globalThis.saved = []; globalThis.download = (name, text) => saved.push(text);"
+
+
+def cover_of(page: Page, chart: str) -> list[float]:
+    """Left, top, width and height of a chart's plot in the window, scrolled into view."""
+    page.js(f"byId('chart-{chart}').scrollIntoView({{block: 'center'}})")
+    page.settle()
+    box: list[float] = page.js(
+        f"(b => [b.x, b.y, b.width, b.height])"
+        f"(byId('chart-{chart}').querySelector('.cover').getBoundingClientRect())"
+    )
+    return box
+
+
+def labels_of(page: Page, chart: str) -> list[str]:
+    """The numbers and names along the horizontal axis."""
+    found: list[str] = page.js(
+        f"[...byId('chart-{chart}').querySelectorAll('text[text-anchor=middle]')]"
+        ".map(t => t.textContent)"
+    )
+    return found
+
+
+def csv_of(page: Page, chart: str) -> list[list[str]]:
+    """The rows that the chart's button saves, without their head."""
+    page.js(
+        f"{SAVES} byId('chart-{chart}').previousElementSibling.previousElementSibling"
+        ".querySelector('[title$=file]').click()"
+    )
+    (text,) = page.js("saved")
+    return list(csv.reader(io.StringIO(text)))[1:]
+
+
+def points_of(data: dict[str, Any]) -> list[tuple[str, float, float]]:
+    """Label, place and value of all points of a chart, without bands."""
+    return [
+        (series.get("name", series["label"]), x, y)
+        for series in data["series"]
+        if "y" in series
+        for x, y in zip(series["x"], series["y"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "chart"), XY_CHARTS)
+def test_charts_of_studies_tell_zoom_and_save(
+    page: Page, pages: dict[str, Path], kind: str, chart: str
+) -> None:
+    page.errors.clear()
+    page.open(pages[kind])
+    data = page.js(f"JSON.parse(byId('data').textContent).charts[{chart!r}]")
+    names, points = data["x"].get("names"), points_of(data)
+    left, top, width, height = cover_of(page, chart)
+    x, y = page.js(f"({TELLING})(byId('chart-{chart}').querySelector('.cover'))")
+    page.mouse("mouseMoved", x, y)
+    title, rows = page.js(TIP)
+    at = title.removeprefix(data["x"]["label"] + ": ")
+    digits = data["y"]["digits"]
+    known = {
+        (label, f"{value:,.{digits}f}".replace("-", "−"))
+        for label, place, value in points
+        if value is not None
+        and at in (names or [f"{place:,.{data['x']['digits']}f}".replace("-", "−")])
+    }
+    assert known & {(label, value.partition(" ±")[0]) for label, value in rows[1:]}
+
+    before, whole = labels_of(page, chart), csv_of(page, chart)
+    assert len([row for row in whole if row[2]]) == len([p for p in points if p[2] is not None])
+    place = left + 0.45 * width, left - 5  # beyond the end: the first point is on it
+    for kind_, x in (("mousePressed", place[0]), ("mouseMoved", sum(place) / 2)):
+        page.mouse(kind_, x, top + height / 2, button="left", buttons=1, clickCount=1)
+    page.mouse("mouseMoved", place[1], top + height / 2, button="left", buttons=1)
+    page.mouse("mouseReleased", place[1], top + height / 2, button="left", clickCount=1)
+    assert labels_of(page, chart) != before
+    part = csv_of(page, chart)
+    assert 0 < len(part) < len(whole)
+    assert [row for row in whole if row in part] == part
+    page.js(
+        f"byId('chart-{chart}').previousElementSibling.previousElementSibling"
+        ".querySelector('button').click()"
+    )
+    page.settle()
+    assert labels_of(page, chart) == before
+    assert csv_of(page, chart) == whole
+    assert page.errors == []
+
+
+def test_the_csv_of_a_chart_has_the_values_of_the_table(page: Page, pages: dict[str, Path]) -> None:
+    page.open(pages["cross-check"])
+    rows = csv_of(page, "delay")
+    table = page.js(
+        "[...document.querySelectorAll('#delay tbody tr')]"
+        ".map(r => [r.cells[0], r.cells[1]].map(c => +c.textContent))"
+    )
+    assert [[float(row[1]), float(row[2])] for row in rows] == [
+        pytest.approx(row, abs=1e-3) for row in table
+    ]
+
+
+@pytest.mark.parametrize("kind", ["cross-check", "reproduction"])
+def test_gantt_charts_of_studies_tell_and_zoom(
+    page: Page, pages: dict[str, Path], kind: str
+) -> None:
+    page.errors.clear()
+    page.open(pages[kind])
+    page.js("byId('gantts').scrollIntoView()")
+    page.settle()
+    x, y = page.js(
+        "(() => { const b = document.querySelector('#gantts canvas').getBoundingClientRect();"
+        "const first = data.timelines[0].table[shown.round][1][1];"
+        "const at = scale([axis.from, axis.to], [b.left + GUTTER.left, b.right - GUTTER.right]);"
+        "return [at((first.start + first.end) / 2), b.top + HEAD + 8]; })()"
+    )
+    page.mouse("mouseMoved", x, y)
+    title, rows = page.js(TIP)
+    assert title.startswith("UAV 1 · ")
+    first = page.js("data.timelines[0]")
+    span = first["table"]["0"]["1"][1]
+    assert dict(rows)[first["label"]] == f"{span['end'] - span['start']:.4f} s"
+    whole = page.js("[axis.from, axis.to]")
+    assert whole == [0, max(page.js("data.timelines.map(t => t.latency_s[0])"))]
+    page.js("byId('zoom-in').click()")
+    low, high = page.js("[axis.from, axis.to]")
+    assert high - low == pytest.approx(0.6 * (whole[1] - whole[0]))
+    page.js("byId('zoom-reset').click()")
+    assert page.js("[axis.from, axis.to]") == whole
+    assert page.errors == []
+
+
+def test_waterfalls_tell_and_zoom(page: Page, pages: dict[str, Path]) -> None:
+    page.errors.clear()
+    page.open(pages["overhead"])
+    fall = page.js("JSON.parse(byId('data').textContent).waterfalls[0]")
+    canvas = "document.querySelectorAll('#waterfall-0 canvas')[1]"
+    page.js(f"{canvas}.scrollIntoView()")
+    page.settle()
+    left, top = page.js(f"(b => [b.left, b.top])({canvas}.getBoundingClientRect())")
+    page.mouse("mouseMoved", left + 200, top + 30 + 38 + 20)
+    title, rows = page.js(TIP)
+    part = fall["parts"][3]
+    assert title == part["name"]
+    assert rows[0] == ["adds", f"{1e3 * part['seconds']:.1f} ms"]
+    texts = f"{canvas}.texts.map(t => t.text).filter(t => / s$/.test(t))"
+    before = page.js(texts)
+    page.js(f"{canvas}.dispatchEvent(new KeyboardEvent('keydown', {{key: '+'}}))")
+    page.settle()
+    assert page.js(texts) != before
+    page.js("document.querySelector('#waterfall-0 button').click()")
+    page.settle()
+    assert page.js(texts) == before
+    assert page.errors == []

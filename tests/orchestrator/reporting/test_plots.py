@@ -3,9 +3,6 @@
 
 """Plots for publication and pages: labels, chosen UAVs, markers, and colours of the theme."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -86,18 +83,3 @@ def test_markers_at_the_top_are_whole() -> None:
     low, high = figure.axes[0].get_ylim()
     assert low == 0
     assert high == pytest.approx(1.06 * 4)
-
-
-def test_plots_of_pages_take_the_colours_of_the_theme(run: Run, tmp_path: Path) -> None:
-    rounds = [("one", run.measured.rounds[0])]
-    drawn = plots.inline_svg(lambda width_in: plots.gantts(rounds, width_in), 'a "b" <c>')
-    wide, narrow = re.findall(r"<svg.*?</svg>", drawn, re.S)
-    assert 'class="plot wide" role="img" aria-label="a &#34;b&#34; &lt;c&gt;"' in wide
-    assert 'class="plot narrow"' in narrow
-    for drawing in (wide, narrow):
-        assert "currentColor" in drawing
-        assert not re.search("#000000|#ffffff|<metadata|DejaVu", drawing)
-    identifiers = re.findall(r' id="([^"]*)"', drawn)
-    assert identifiers
-    assert len(set(identifiers)) == len(identifiers)
-    assert set(re.findall(r"#(\w+)[)\"]", drawn)) >= set(identifiers)

@@ -109,7 +109,7 @@ def test_page_begins_with_the_verdict(tmp_path: Path) -> None:
     path = write(tmp_path / "out", "", [outcome], small())
     html = path.read_text()
     warning, sentence = html.index("CPU time of others: 90 %"), html.index(verdict(outcome)[0])
-    assert warning < sentence < html.index("<svg")
+    assert warning < sentence < html.index('id="waterfall-0"')
     assert "resent_spurious" not in html
     assert "QUIC" not in html
     assert sorted(each.name for each in path.parent.iterdir()) == [

@@ -194,15 +194,19 @@ def test_run_writes_figures_and_summary(tmp_path):
     assert "6 of 6 statements" in page or "statements of the paper hold here; the following" in page
     for title in ("Figure 3", "Figure 5"):
         assert f">{title}</a>" in page
-        # One drawing for wide screens, one for phones, without a colour for a white page.
-        assert page.count(f'role="img" aria-label="{title}: ') == 2
-    drawings = "".join(re.findall(r"<svg.*?</svg>", page, re.S))
-    assert "#000000" not in drawings
-    assert "#ffffff" not in drawings
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
+    assert [one["label"] for one in data["timelines"]] == ["SFL-PP", "PipeSFL", "CPSFL"]
+    latency = data["charts"]["fig5-latency"]
+    assert len(latency["series"]) == 7
     assert (tmp_path / "out" / "fig5.pdf").read_bytes().startswith(b"%PDF")
     table = pd.read_csv(tmp_path / "out" / "fig5.csv")
     assert len(table) == 5 * 7
     assert (table["latency_ci95_s"] > 0).all()
+    cpsfl = table[table["paradigm"] == "cpsfl"]
+    (drawn,) = (each for each in latency["series"] if each["label"] == "CPSFL")
+    assert drawn["y"] == pytest.approx(cpsfl["latency_s"].to_list(), abs=1e-4)
+    widths = [high - low for high, low in zip(drawn["high"], drawn["low"], strict=True)]
+    assert widths == pytest.approx((2 * cpsfl["latency_ci95_s"]).to_list(), abs=2e-4)
     spans = pd.read_csv(tmp_path / "out" / "fig3.csv")
     assert spans.groupby("paradigm").size().to_dict() == dict.fromkeys(
         ("sfl-pp", "pipesfl", "cpsfl"), 10 * 12
