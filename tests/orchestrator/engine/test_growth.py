@@ -4,14 +4,14 @@
 """The work of a prediction is linear in clients and iterations: counted lines, not time.
 
 The conductor plays all of these rounds, in a process of its own. The compiled fast path has no
-lines of Python; `benchmarks/engine.py` times it. Queues add a logarithm.
+lines of Python; `benchmarks/engine.py` times it. Queues add a logarithm. The calls around it have
+budgets in `benchmarks/budgets.py`.
 """
 
 import json
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.policies.environment import UavSflEnv
 from orchestrator.rounds import simulation
 from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import load, varied
@@ -133,49 +132,6 @@ def test_a_prediction_of_1000_clients_needs_the_memory_of_ten_times_100() -> Non
             tracemalloc.stop()
 
     assert peak_of(1000) < 11 * peak_of(100)
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """Number of functions that are called, in Python and in C."""
-    count = 0
-
-    def called(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(called)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
-def environment_step() -> Callable[[], object]:
-    scenario = load(SCENARIO)
-    slots = np.tile([300.0, 0.0, 20.0], (10, 40_000, 1))
-    source = Replay(ChannelTrace(np.full((10, 40_000), 1e-10), 0.1, slots))
-    environment = UavSflEnv(scenario, source=lambda _: source)
-    environment.reset()
-    action = {"split": 2, **{name: np.ones(10) for name in environment.shares}}
-    environment.step(action)  # computes the costs of all splits
-    return lambda: environment.step(action)
-
-
-def rounds_after(few: int) -> Callable[[], object]:
-    scenario = load(SCENARIO)
-    source = Replay(ChannelTrace(np.full((10, 40_000), 1e-10), 0.1))
-    return lambda: predict(scenario, source, PAPER, rounds=few)
-
-
-BUDGETS = {"round": 20, "environment": 500}
-"""Most calls of functions: of a round that is predicted with others, of a step."""
-
-
-def test_calls_around_the_compiled_core_stay_within_their_budgets() -> None:
-    few, many = (calls_of(rounds_after(count)) for count in (20, 120))
-    found = {"round": (many - few) / 100, "environment": calls_of(environment_step())}
-    assert all(found[name] <= most for name, most in BUDGETS.items()), found
 
 
 if __name__ == "__main__":
