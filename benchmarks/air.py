@@ -18,7 +18,6 @@ and a panel a delay.
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,11 +27,11 @@ from statistics import mean, stdev
 from typing import Any
 
 import matplotlib as mpl
+from common import PAPER, TESTBED, numbers, show
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from orchestrator.engine.plan import link_bytes
 from orchestrator.reporting.legend import COLOURS
@@ -45,8 +44,6 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import RunError
 from testbed.system.files import write_json
 
-PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
-TESTBED = Path(sys.executable).with_name("testbed")
 EXECUTIONS = ("engine", "ns-3", "kernel")
 CELL = ("transport", "control", "loss", "delay_s")
 Cell = tuple[str, str, float, float]
@@ -231,10 +228,6 @@ def _told(row: dict[str, float | str], name: str) -> str:
     return f"{row[f'{name}_s']:.3f} ± {row[f'{name}_error_s']:.3f} ({rounds})"
 
 
-def _numbers(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--control", action="append", choices=("cubic", "bbr", "reno"))
@@ -242,8 +235,8 @@ def main() -> None:
     parser.add_argument("--transport", action="append", choices=transports)
     parser.add_argument("--set", action="append", default=[], dest="keys", metavar="KEY=VALUE")
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--loss", type=_numbers, default=[0.0, 0.001, 0.01])
-    parser.add_argument("--delay-ms", type=_numbers, default=[0.0, 5.0, 20.0])
+    parser.add_argument("--loss", type=numbers, default=[0.0, 0.001, 0.01])
+    parser.add_argument("--delay-ms", type=numbers, default=[0.0, 5.0, 20.0])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--without", action="append", choices=EXECUTIONS, default=[])
     parser.add_argument("--at-once", type=int, default=2)
@@ -256,22 +249,17 @@ def main() -> None:
     executions = [name for name in EXECUTIONS if name not in wanted.without]
     entries = played(cells, wanted.seeds, executions, wanted.keys, wanted.at_once, wanted.json)
     rows = by_cell(cells, entries)
-    table = Table(box=None, pad_edge=False)
-    for column in (
-        "transport",
-        "control",
-        "loss",
-        "delay ms",
-        *(f"{name} s" for name in executions),
-    ):
-        table.add_column(column, justify="right")
-    for row in rows:
-        told = (_told(row, name) for name in executions)
-        delay_ms = f"{1e3 * float(row['delay_s']):g}"
-        table.add_row(
-            str(row["transport"]), str(row["control"]), f"{row['loss']:g}", delay_ms, *told
-        )
-    Console().print(table)
+    show(
+        ["transport", "control", "loss", "delay ms", *(f"{name} s" for name in executions)],
+        [
+            [
+                *(str(row["transport"]), str(row["control"]), f"{row['loss']:g}"),
+                f"{1e3 * float(row['delay_s']):g}",
+                *(_told(row, name) for name in executions),
+            ]
+            for row in rows
+        ],
+    )
     if wanted.picture:
         picture(rows, wanted.picture)
 

@@ -20,6 +20,7 @@ import contextlib
 import json
 import math
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -32,11 +33,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from common import ROOT, TESTBED, cpu_s
 
 from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
+from testbed.system.files import write_json
 
-ROOT = Path(__file__).resolve().parents[1]
-TESTBED = Path(sys.executable).with_name("testbed")
 PORT, LEAD_S, QUIET_S, POLL_S = 9000, 2.5, 1.5, 0.005
 HEAD = struct.Struct("=QQ")
 RATE_BPS = 40e6
@@ -273,8 +274,7 @@ def cpu(clock: str, seconds: tuple[int, int] = (2, 8)) -> Iterator[dict[str, Any
 def _spent_s(clock: str) -> float:
     """CPU seconds so far: of this program's children, or on a real clock of the whole machine."""
     if clock == "virtual":
-        times = os.times()
-        return times.children_user + times.children_system
+        return cpu_s(resource.RUSAGE_CHILDREN)
     first, _, _ = Path("/proc/stat").read_text().partition("\n")
     user, nice, system, _, _, irq, softirq = map(int, first.split()[1:8])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
@@ -304,7 +304,7 @@ def main() -> None:
             found[part].append(row)
             print(part, json.dumps(row), flush=True)
     if wanted.json:
-        wanted.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_json(wanted.json, found)
 
 
 if __name__ == "__main__":

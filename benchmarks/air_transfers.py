@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from air_frames import session
+from common import numbers, show
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from transfers_in_turn import PAUSE_S
 
 from orchestrator.engine.core_library import LinkState, Slots, library
@@ -32,6 +32,7 @@ from orchestrator.engine.links import shape_of
 from orchestrator.engine.slot_impairments import UP
 from orchestrator.engine.tcp_model import given_links, tcp_model_of
 from orchestrator.scenario.loading import validate
+from testbed.system.files import write_json
 
 CLIENTS = 10
 NODE = Path(__file__).with_name("transfers_in_turn.py")
@@ -90,16 +91,12 @@ def compared(
     return row
 
 
-def _numbers(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--control", action="append", choices=("cubic", "bbr", "reno"))
-    parser.add_argument("--rate-mbps", type=_numbers, default=[25.0])
-    parser.add_argument("--delay-ms", type=_numbers, default=[0.0, 5.0, 20.0])
-    parser.add_argument("--loss", type=_numbers, default=[0.0, 0.001, 0.01, 0.05])
+    parser.add_argument("--rate-mbps", type=numbers, default=[25.0])
+    parser.add_argument("--delay-ms", type=numbers, default=[0.0, 5.0, 20.0])
+    parser.add_argument("--loss", type=numbers, default=[0.0, 0.001, 0.01, 0.05])
     parser.add_argument("--size", type=int, default=2_400_000)
     parser.add_argument("--transfers", type=int, default=5)
     parser.add_argument("--at-once", type=int, default=2)
@@ -114,20 +111,20 @@ def main() -> None:
     with ThreadPoolExecutor(wanted.at_once) as pool:
         played = pool.map(row_of, cells)
         rows = list(track(played, "cells", len(cells), console=Console(stderr=True)))
-    table = Table(box=None, pad_edge=False)
-    for column in ("control", "Mb/s", "delay ms", "loss", "kernel s", "model s", "off"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        off = float(row["model_s"]) / float(row["kernel_s"]) - 1
-        table.add_row(
-            str(row["control"]),
-            *(f"{row[key]:g}" for key in ("rate_mbps", "delay_ms", "loss")),
-            *(f"{row[f'{n}_s']:.3f} ± {row[f'{n}_error_s']:.3f}" for n in ("kernel", "model")),
-            f"{100 * off:+.1f} %",
-        )
-    Console().print(table)
+    show(
+        ["control", "Mb/s", "delay ms", "loss", "kernel s", "model s", "off"],
+        [
+            [
+                str(row["control"]),
+                *(f"{row[key]:g}" for key in ("rate_mbps", "delay_ms", "loss")),
+                *(f"{row[f'{n}_s']:.3f} ± {row[f'{n}_error_s']:.3f}" for n in ("kernel", "model")),
+                f"{100 * (float(row['model_s']) / float(row['kernel_s']) - 1):+.1f} %",
+            ]
+            for row in rows
+        ],
+    )
     if wanted.json:
-        wanted.json.write_text(json.dumps(rows, indent=1) + "\n")
+        write_json(wanted.json, rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ budgets, and the part in which the two differ most. The parts' differences add u
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -22,13 +21,15 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from common import ROOT
 from rich.console import Console
 from rich.table import Table
 
 from orchestrator.campaigning.report import short
 from orchestrator.campaigning.spec import load_campaign, to_yaml
+from testbed.system.files import write_json
 
-FILE = Path(__file__).parents[1] / "campaigns" / "paper.yaml"
+FILE = ROOT / "campaigns" / "paper.yaml"
 CLOCKS = ("real", "virtual")
 
 
@@ -107,7 +108,7 @@ def main() -> None:
     points = [together(*pair) for pair in pairs]
     if asked.json is not None:
         found = {"wall_s": walls, "points": points}
-        asked.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        write_json(asked.json, found)
     table = Table("study", "point", *CLOCKS, "apart", "most of it", "valid")
     for point in points:
         apart = point["parts_apart_s"]

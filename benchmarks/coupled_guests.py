@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from rich.console import Console
-from rich.table import Table
+from common import cpu_s, show
 
 from testbed.virtual import guest
 from testbed.virtual.kernel import Kernel, find
@@ -149,16 +148,15 @@ def play(kernel: Kernel, count: int, frame_ns: int | None, sleeps: int) -> tuple
         def one() -> None:
             guest.run(cast(Kernel, Coupled(program)), argv, memory=1 << 30, out=io.BytesIO())
 
-        before = [resource.getrusage(who) for who in (-1, 0)]
+        kinds = resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF
+        before_s = [cpu_s(kind) for kind in kinds]
         guests = [threading.Thread(target=one) for _ in range(count)]
         for thread in guests:
             thread.start()
         for thread in guests:
             thread.join()
-        after = [resource.getrusage(who) for who in (-1, 0)]
         theirs_s, ours_s = (
-            now.ru_utime + now.ru_stime - then.ru_utime - then.ru_stime
-            for then, now in zip(before, after, strict=True)
+            cpu_s(kind) - then_s for kind, then_s in zip(kinds, before_s, strict=True)
         )
         return theirs_s, ours_s, controller.messages if controller else 0
 
@@ -170,13 +168,13 @@ def main() -> None:
     asked = parser.parse_args()
     kernel = find()
     assert kernel is not None, "no kernel is built: `testbed kernel build` does it"
-    table = Table("guests", "CPU of guests (µs)", "CPU of the controller (µs)", "messages")
+    rows = []
     for name, (count, frame_ns) in CASES.items():
         idle = play(kernel, count, frame_ns, 0)
         busy = play(kernel, count, frame_ns, asked.sleeps)
         each = [(b - i) / (count * asked.sleeps) for b, i in zip(busy, idle, strict=True)]
-        table.add_row(name, f"{1e6 * each[0]:.0f}", f"{1e6 * each[1]:.0f}", f"{each[2]:.1f}")
-    Console(width=120).print(table)
+        rows.append([name, f"{1e6 * each[0]:.0f}", f"{1e6 * each[1]:.0f}", f"{each[2]:.1f}"])
+    show(["guests", "CPU of guests (µs)", "CPU of the controller (µs)", "messages"], rows)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,9 @@ from typing import Any
 
 import numpy as np
 import simpy
+from common import PAPER as SCENARIO
+from common import cpu_s, show
 from rich.console import Console
-from rich.table import Table
 
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
@@ -66,9 +67,9 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core import orders
 from testbed.core.paradigm import BUILT_IN
 from testbed.core.registry import installed
+from testbed.system.files import write_json
 from workloads.costs.profile import PAPER
 
-SCENARIO = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 CURVE = (10, 30, 100, 300, 1000)
 SCALE = (10, 100, 1000, 10_000)
 SCALE_ROUNDS, SCALE_SLOTS = 4, 1000
@@ -402,10 +403,9 @@ def command_s(repeats: int) -> float:
     words = [sys.executable, "-c", program, "predict", str(SCENARIO), "--rounds", "100"]
     took = []
     for _ in range(repeats + 1):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began_s = cpu_s(resource.RUSAGE_CHILDREN)
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        took.append(cpu_s(resource.RUSAGE_CHILDREN) - began_s)
     return min(took[1:])
 
 
@@ -516,47 +516,39 @@ def main() -> None:
         "curve": curve,
         "scale": scale(min(3, options.repeats)),
     }
-    show(result)
+    tell(result)
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        write_json(options.json, result)
 
 
-def show(result: dict[str, Any]) -> None:
-    console = Console()
-    table = Table("way", "rounds/s", "engine is faster by")
-    for row in result["ways"]:
-        table.add_row(row["way"], f"{row['rounds_per_s']:,.0f}", f"{row['engine_times']:.1f}")
-    console.print(table)
-    radios = Table("paradigm", "radio", "us a round", "rounds/s", "mean latency s")
-    for row in result["radios"]:
-        radios.add_row(
-            row["paradigm"],
-            row["radio"],
-            f"{row['us_per_round']:.1f}",
-            f"{row['rounds_per_s']:,.0f}",
-            f"{row['latency_s']:.1f}",
-        )
-    console.print(radios)
-    curve = Table("K", "us a round", "ns / (K log2 K)", "mean latency s")
-    for row in result["curve"]:
-        curve.add_row(
-            str(row["clients"]),
-            f"{row['us_per_round']:.1f}",
-            f"{row['ns_per_client_log2']:.0f}",
-            f"{row['latency_s']:.1f}",
-        )
-    console.print(curve)
-    rows = result["scale"]
-    scale = Table("K", "rounds/s", "memory MB", "of it the trace", "SimPy's rounds/s")
-    for row in rows:
-        scale.add_row(
-            f"{row['clients']:,}",
-            f"{row['rounds_per_s']:,.1f}",
-            f"{row['memory_mb']:,.1f}",
-            f"{row['trace_mb']:,.1f}",
-            f"{row['simpy_rounds_per_s']:,.2f}",
-        )
-    console.print(scale)
+def tell(result: dict[str, Any]) -> None:
+    """Print tables, and whether each target is met."""
+    console, rows = Console(), result["scale"]
+    tables: list[tuple[str, str, dict[str, str]]] = [
+        ("ways", "way", {"rounds_per_s": ",.0f", "engine_times": ".1f"}),
+        (
+            "radios",
+            "paradigm",
+            {"radio": "", "us_per_round": ".1f", "rounds_per_s": ",.0f", "latency_s": ".1f"},
+        ),
+        (
+            "curve",
+            "clients",
+            {"us_per_round": ".1f", "ns_per_client_log2": ".0f", "latency_s": ".1f"},
+        ),
+        (
+            "scale",
+            "clients",
+            dict.fromkeys(("rounds_per_s", "memory_mb", "trace_mb"), ",.1f")
+            | {"simpy_rounds_per_s": ",.2f"},
+        ),
+    ]
+    for name, first, columns in tables:
+        cells = [
+            [str(row[first]), *(f"{row[key]:{how}}" for key, how in columns.items())]
+            for row in result[name]
+        ]
+        show([first, *columns], cells)
     # From 100 on, what does not depend on K no longer counts.
     per_client_s = [1 / row["rounds_per_s"] / row["clients"] for row in rows[1:]]
     log = math.log(rows[-1]["clients"]) / math.log(rows[1]["clients"])

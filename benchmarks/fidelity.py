@@ -41,6 +41,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from common import ROOT, replace_between, revision
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
@@ -59,7 +60,6 @@ from testbed.network.shaping import Shape
 from testbed.system import linux
 from testbed.virtual import kernel
 
-ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = ROOT / "scenarios"
 PAGE, RECORD, PICTURE = (
     ROOT / name for name in ("docs/measured.md", "docs/fidelity.json", "docs/fidelity.svg")
@@ -497,14 +497,11 @@ def draw(series: Mapping[str, Sequence[float] | Array], path: Path) -> None:
 
 def record(figures: Figures) -> dict[str, Any]:
     """What was measured, where, when and of which revision."""
-    git = ["git", "-C", str(ROOT)]
-    revision = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True)
-    changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True)
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
     measurement = {
         "parts": list(dict.fromkeys(row[0] for row in figures.rows)),
         "date": datetime.now(UTC).date().isoformat(),
-        "revision": revision.stdout.decode().strip() + "+" * bool(changed.stdout),
+        "revision": revision(12),
         "machine": f"{os.cpu_count()} cores, {cpu[1] if cpu else platform.machine()}, "
         f"Linux {platform.release()}",
         "cpu_taken_by_others": figures.others,
@@ -592,11 +589,7 @@ def published(measured: dict[str, Any]) -> str:
 
 def publish(measured: dict[str, Any]) -> None:
     """Put the table between the marks of the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    table = f"{MARKS[0]}\n{published(measured)}\n{MARKS[1]}"
-    PAGE.write_text(before + table + after, encoding="utf-8")
+    replace_between(PAGE, MARKS, published(measured))
 
 
 def main() -> None:

@@ -13,16 +13,13 @@ FOLDER contains one folder per flight with the files `ue_radio_log.txt`, `enb_ra
 import argparse
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lte_radio import write_between
+from common import TESTBED, write_between
 
-TESTBED = Path(sys.executable).with_name("testbed")
-MARKS = "<!-- begin: flights -->", "<!-- end: flights -->"
 PARADIGMS = {"cpsfl": "CPSFL", "pipesfl": "PipeSFL", "sfl-pp": "SFL-PP"}
 NEAR = "uavs.rings_m=[[30, 300], [30, 300], [30, 300]]"
 
@@ -202,7 +199,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if asked.docs is not None:
-        write_between(asked.docs, MARKS, text.strip())
+        write_between(asked.docs, "flights", text.strip())
 
 
 if __name__ == "__main__":

@@ -12,17 +12,18 @@ docs/measured-learning.md. Without a CUDA device it ends with one line and statu
 """
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from common import ROOT, replace_between, revision
 from rich.console import Console
 from rich.table import Table
 
 from testbed.core.errors import InputError
+from testbed.system.files import write_json
 from testbed.system.folders import cache_folder
 from workloads.learning.backbone import load_model, torch_device
 from workloads.learning.cached import backbone_file
@@ -33,7 +34,7 @@ from workloads.learning.stopwatch import Stopwatch
 from workloads.models.chain import Images
 
 MODELS = ["swin_large_patch4_window7_224", "vit_base_patch16_224"]
-PAGE = Path(__file__).resolve().parents[1] / "docs/measured-learning.md"
+PAGE = ROOT / "docs/measured-learning.md"
 MARKS = "<!-- gpu: written by benchmarks/gpu.py -->", "<!-- end of gpu -->"
 TRAINING = TrainingConfig(learning_rate=0.01, optimiser="sgd")
 CLOSE = 1e-3
@@ -131,11 +132,10 @@ def publish(record: dict[str, Any]) -> None:
             *(f"| {step} | {cpu[step]:.1f} | {gpu[step]:.1f} |" for step in cpu),
             "",
         ]
-    lines.append(f"{record['gpu']}, {record['cores']} cores; torch {record['torch']}.")
-    before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    text = "\n".join([before + MARKS[0], *lines, MARKS[1] + after])
-    PAGE.write_text(text, encoding="utf-8")
+    lines.append(
+        f"{record['gpu']}, {record['cores']} cores; torch {record['torch']}; revision {revision()}."
+    )
+    replace_between(PAGE, MARKS, "\n".join(lines))
 
 
 def main() -> int:
@@ -164,7 +164,7 @@ def main() -> int:
         "models": results,
     }
     if asked.json is not None:
-        asked.json.write_text(json.dumps(record) + "\n")
+        write_json(asked.json, record)
     if asked.publish and device.type == "cuda":
         publish(record)
     return 0 if max(result["apart"] for result in results) < CLOSE else 1

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lte_radio import write_between
+from common import write_between
 
 from ns3_scenarios.cells import Cells
 from ns3_scenarios.radio import Air, Handover, LteSettings, simulate_lte
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import Array
 
-MARKS = "<!-- begin: handovers -->", "<!-- end: handovers -->"
 APART_M, HEIGHT_M, SLOT_S = 1200.0, 20.0, 0.02
 POWER_W, STATION_W = (1.0, 0.4, 0.1), 40.0
 FROM_M, TO_M = 560.0, 760.0
@@ -99,7 +98,7 @@ def main() -> None:
         lines.append(row(speed_m_s, given.flights))
         print(lines[-1], flush=True)
     if given.docs is not None:
-        write_between(given.docs, MARKS, "\n".join(lines))
+        write_between(given.docs, "handovers", "\n".join(lines))
 
 
 if __name__ == "__main__":

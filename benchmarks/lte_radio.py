@@ -13,15 +13,14 @@ fading.
 
 import argparse
 import itertools
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import PAPER, show, write_between, write_table
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from ns3_scenarios.radio import Air, simulate_lte
 from ns3_scenarios.trace import ChannelTrace
@@ -34,10 +33,6 @@ from orchestrator.scenario.loading import load, validate
 from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
 from testbed.system.files import write_json
 
-PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
-MARKS = "<!-- begin: lte_radio -->", "<!-- end: lte_radio -->"
-SCHEME_MARKS = "<!-- begin: lte_schemes -->", "<!-- end: lte_schemes -->"
-WORST_MARKS = "<!-- begin: lte_worst -->", "<!-- end: lte_worst -->"
 DISTANCE_M = {1: (250,), 3: (250, 600, 900), 10: (250, 350, 450, 600, 700, 780, 850, 900, 950, 990)}
 POWER_W = {1: (1,), 3: (1, 0.4, 0.1), 10: (1, 0.4, 0.1, 1, 0.4, 0.1, 1, 0.4, 0.2, 0.1)}
 DATAGRAM_BYTES = 1400
@@ -287,31 +282,6 @@ def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
     return made
 
 
-def write_table(page: Path, marks: tuple[str, str], lines: list[list[str]]) -> None:
-    """Write a table, whose first line is its head, between two marks of a page."""
-    lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
-    write_between(page, marks, "\n".join("| " + " | ".join(line) + " |" for line in lines))
-
-
-def write_between(page: Path, marks: tuple[str, str], body: str) -> None:
-    """Write a text, and the revision that was measured, between two marks of a page."""
-    text, (begin, end) = page.read_text(), marks
-    before, after = text[: text.index(begin) + len(begin)], text[text.index(end) :]
-    page.write_text(f"{before}\n\n{body}\n\nRevision: `{revision()}`\n\n{after}")
-
-
-def revision() -> str:
-    """The commit of the working tree, with a plus sign if it has uncommitted changes of code."""
-    git = ["git", "-C", str(PAPER.parents[1])]
-    head = subprocess.run(
-        [*git, "rev-parse", "--short=8", "HEAD"], capture_output=True, check=True, text=True
-    )
-    changed = subprocess.run(
-        [*git, "status", "--porcelain", "-uno", "--", ":!docs"], capture_output=True, check=True
-    )
-    return head.stdout.strip() + "+" * bool(changed.stdout)
-
-
 def main() -> None:
     """Compare all schemes and all cases."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -341,18 +311,15 @@ def main() -> None:
     if schemes:
         tables.insert(0, (scheme_head, scheme_rows(schemes)))
     for names, lines in tables:
-        table = Table(*names)
-        for cells in lines:
-            table.add_row(*cells)
-        Console(width=160).print(table)
+        show(names, lines)
     said = worst(schemes, found)
     print("\n".join(said))
     if options.json:
         write_json(options.json, {"schemes": schemes, "cases": found})
     if options.docs:
-        write_table(options.docs, MARKS, [head, *rows(found)])
-        write_table(options.docs, SCHEME_MARKS, [scheme_head, *scheme_rows(schemes)])
-        write_between(options.docs, WORST_MARKS, "\n".join(said))
+        write_table(options.docs, "lte_radio", [head, *rows(found)])
+        write_table(options.docs, "lte_schemes", [scheme_head, *scheme_rows(schemes)])
+        write_between(options.docs, "lte_worst", "\n".join(said))
 
 
 if __name__ == "__main__":

@@ -27,11 +27,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import yaml
-
-sys.path.insert(0, str(Path(__file__).parent))
+from common import ROOT
 from message_ends import DATAGRAM_BYTES
 
-ROOT = Path(__file__).resolve().parents[1]
 ENDS = Path(__file__).parent / "message_ends.py"
 RATES = ("130e3", "1e6", "10e6", "40e6", "100e6", "500e6", "130e3/10e6")
 SIZES = (1, 100, 1448, 4344, 20_272, 99_912, 1_000_568)

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lte_radio import DATAGRAM_BYTES, write_table
-from rich.console import Console
-from rich.table import Table
+from common import show, write_table
+from lte_radio import DATAGRAM_BYTES
 
 from ns3_scenarios.radio import THERMAL_DBM_PER_HZ, Air, NrSettings, simulate_nr
 from ns3_scenarios.trace import TwoWay
@@ -45,10 +44,6 @@ PATTERNS = ("DDDU", "DDDSU", "DDSUU", "DDDDDDDSUU")
 UAVS = (1, 1, 2, 3, 4, 6, 8, 12, 20, 30)
 SNR_DB = (-4.0, 35.0)
 MEASURED_SLOTS, SKIPPED_SLOTS, SLOT_S = 10, 2, 0.1
-MARKS = {
-    name: (f"<!-- begin: {name} -->", f"<!-- end: {name} -->")
-    for name in ("nr_peak", "nr_delay", "nr_lena", "nr_cells", "nr_statements")
-}
 PEAK_DB = 34.0
 """A signal-to-noise ratio at which a UAV has the highest scheme."""
 TDD: dict[str, Any] = {"duplex": "tdd"}
@@ -312,12 +307,9 @@ def main() -> None:
             lines.append(["", f"number that {verdict}", *map(str, counts)])
         tables["nr_statements"] = lines
     for name, lines in tables.items():
-        table = Table(*lines[0])
-        for line in lines[1:]:
-            table.add_row(*line)
-        Console(width=160).print(table)
+        show(lines[0], lines[1:])
         if options.docs:
-            write_table(options.docs, MARKS[name], lines)
+            write_table(options.docs, name, lines)
     if options.json:
         write_json(
             options.json,

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from common import PAPER, show
 
 from orchestrator.cli.console import shown
 from orchestrator.engine.plan import link_bytes
@@ -40,7 +39,6 @@ from testbed.core import orders
 from testbed.core.timeline import Round
 from testbed.system.files import write_json
 
-PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
 PACKETS_WITHIN = 1e-4
 KERNEL_WITHIN = 2e-4
 """Relative; some more than the paper's two orders show."""
@@ -117,23 +115,23 @@ def main() -> int:
         for order in (*orders.PAPERS, *orders.BUILT_IN)
     ]
     runs: list[Any] = [None] * len(points)
-    if not given.no_kernel:
-        with shown("points") as show:
-            runs = emulated_points.play(scenario, points, "latency_s", given.out, show)
+    if not given.no_emulated:
+        with shown("points") as progress:
+            runs = emulated_points.play(scenario, points, "latency_s", given.out, progress)
     rows = []
     for number, (point, run) in enumerate(zip(points, runs, strict=True)):
         place = given.out / "kernel" / str(number)
         rows.append(row(at(scenario, point, "point"), run, place))
         given.out.mkdir(parents=True, exist_ok=True)
         write_json(given.out / "orders.json", rows)
-    table = Table("paradigm", "order", "engine, s", "packets", "kernel", "alike", box=None)
+    cells = []
     for found in rows:
         shares = [found["packets"], found.get("kernel")]
         percent = ["" if share is None else f"{100 * share:+.4f} %" for share in shares]
         latency = f"{found['latency_s']:.3f}"
         alike = "yes" if is_alike(found) else "NO"
-        table.add_row(found["paradigm"], found["order"], latency, *percent, alike)
-    Console().print(table)
+        cells.append([found["paradigm"], found["order"], latency, *percent, alike])
+    show(["paradigm", "order", "engine, s", "packets", "kernel", "alike"], cells)
     return 0 if all(map(is_alike, rows)) else 1
 
 

@@ -11,7 +11,6 @@ must be idle for latencies; bytes do not mind. `testbed overhead` has the tables
 """
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from orchestrator.cli.printed_tables import plain_table
 from orchestrator.records.reader import Run
 from testbed.network.fabric import link_addresses
 from testbed.network.pcap import frames
+from testbed.system.files import write_json
 
 TRANSPORTS: dict[str, list[str]] = {
     "tcp": [],
@@ -125,7 +125,7 @@ def main() -> None:
             table = table[(table != 0).any(axis=1)].rename_axis("quantity").reset_index()
         Console().print(plain_table(table))
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_json(arguments.json, found)
 
 
 if __name__ == "__main__":

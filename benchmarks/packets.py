@@ -7,13 +7,11 @@ python benchmarks/packets.py [--json FILE]
 """
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from common import PAPER, show
 
 from ns3_scenarios import build
 from ns3_scenarios.packets import PacketNetwork, PacketSettings
@@ -21,8 +19,8 @@ from orchestrator.rounds.packet_rounds import play
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
+from testbed.system.files import write_json
 
-PAPER = Path(__file__).resolve().parents[1] / "scenarios" / "paper.yaml"
 BULK_BYTES = 30_000_000
 BULK_BPS = 100e6
 SEGMENT_BYTES = 1448
@@ -75,15 +73,12 @@ def main() -> None:
     build.library("packets")
     rows = {"bulk transfer": bulk()}
     rows |= {f"paper, {paradigm}": round_of(paradigm) for paradigm in wanted.paradigms}
-    table = Table(box=None, pad_edge=False)
-    table.add_column("what")
-    for column in rows["bulk transfer"]:
-        table.add_column(column, justify="right")
-    for what, row in rows.items():
-        table.add_row(what, *(f"{value:,.2f}" for value in row.values()))
-    Console().print(table)
+    show(
+        ["what", *rows["bulk transfer"]],
+        [[what, *(f"{value:,.2f}" for value in row.values())] for what, row in rows.items()],
+    )
     if wanted.json:
-        wanted.json.write_text(json.dumps(rows, indent=1) + "\n")
+        write_json(wanted.json, rows)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,15 @@ they decide is judged on the true channel. One core.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from common import PAPER, show
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from scipy.optimize import differential_evolution
 
 from ns3_scenarios.trace import ChannelTrace
@@ -34,8 +33,8 @@ from orchestrator.rounds.simulation import simulate_batch, split_costs
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
+from testbed.system.files import write_json
 
-PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 APART_S = 1000.0
 """Time between the rounds that are decided."""
 
@@ -130,13 +129,13 @@ def main() -> None:
         }
         for name in WAYS
     }
-    table = Table("", "median decision", "slowest", "mean objective", box=None)
+    cells = []
     for name, row in results.items():
         times = (f"{1e3 * row[key]:.1f} ms" for key in ("median_s", "worst_s"))
-        table.add_row(name, *times, f"{row['objective']:.2f} s")
-    Console().print(table)
+        cells.append([name, *times, f"{row['objective']:.2f} s"])
+    show(["", "median decision", "slowest", "mean objective"], cells)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"rounds": arguments.rounds} | results) + "\n")
+        write_json(arguments.json, {"rounds": arguments.rounds} | results)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lte_radio import PAPER, write_table
+from common import PAPER, ROOT, show, write_table
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from orchestrator.api import load
 from orchestrator.campaigning.spec import Campaign, Point, load_campaign, point_of
@@ -35,8 +34,7 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.system.files import write_json
 
-MARKS = "<!-- begin: radio_figures -->", "<!-- end: radio_figures -->"
-CAMPAIGN = PAPER.parents[1] / "campaigns" / "paper.yaml"
+CAMPAIGN = ROOT / "campaigns" / "paper.yaml"
 PARADIGMS = ("cpsfl", "pipesfl", "sfl-pp")
 MODEL, FRAMES, PACKETS = METHODS = ("model", "frames", "packets")
 RADIO: dict[str, Any] = {
@@ -185,15 +183,10 @@ def main() -> None:
     for place, paradigm, point in asked:
         found[place][paradigm] = results[point.id]
     head, *cells = rows(found)
-    table = Table(*head)
-    for line in cells:
-        table.add_row(*line)
-    console = Console(width=200)
-    console.print(table)
-    for text in summary(found):
-        console.print(text)
+    show(head, cells, width=200)
+    print("\n".join(summary(found)))
     if options.docs:
-        write_table(options.docs, MARKS, [head, *cells])
+        write_table(options.docs, "radio_figures", [head, *cells])
 
 
 if __name__ == "__main__":

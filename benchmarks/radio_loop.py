@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+import common
 import lte_radio
+from common import PAPER, ROOT
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from ns3_scenarios import radio
 from orchestrator.rounds.ns3_radio import air_of, settings_of, simulated
@@ -34,9 +35,6 @@ from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from testbed.system.files import write_json
 
-ROOT = Path(__file__).resolve().parents[1]
-PAPER = ROOT / "scenarios" / "paper.yaml"
-MARKS = "<!-- begin: radio_loop -->", "<!-- end: radio_loop -->"
 SHORT_S = 1.5
 """Length of the shorter session, in which connections are made and windows grow."""
 PORT = 5200
@@ -64,10 +62,9 @@ def cpu_s(play: Callable[[Case, float], None], case: Case, seconds: float) -> fl
     """CPU seconds of all processes per emulated second."""
     used = []
     for each_s in (SHORT_S, SHORT_S + seconds):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before_s = common.cpu_s(resource.RUSAGE_CHILDREN)
         play(case, each_s)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        used.append(common.cpu_s(resource.RUSAGE_CHILDREN) - before_s)
     return (used[1] - used[0]) / seconds
 
 
@@ -139,14 +136,11 @@ def main() -> None:
         for name in track(options.cases or list(CASES), console=Console(stderr=True))
     }
     head = ["case", "session, CPU s per emulated s", "ns-3 alone, CPU s per emulated s"]
-    table = Table(*head)
-    for cells in rows(found):
-        table.add_row(*cells)
-    Console(width=160).print(table)
+    common.show(head, rows(found))
     if options.json:
         write_json(options.json, found)
     if options.docs:
-        lte_radio.write_table(options.docs, MARKS, [head, *rows(found)])
+        common.write_table(options.docs, "radio_loop", [head, *rows(found)])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
+from common import ROOT
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -29,7 +30,6 @@ from orchestrator.reporting.plots import STYLE, gantts
 from testbed.core.paradigm import title_of
 from testbed.core.timeline import STEPS, Round
 
-ROOT = Path(__file__).resolve().parents[1]
 WIDTH_IN = 4.1
 AXIS_S = 5.5
 """End of the time axis of all paradigms, so that the pictures can be compared."""

@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pandas as pd
 import psutil
 import yaml
+from common import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).parent
 THREE: dict[str, Any] = {"name": "three", "uavs": {"tx_power_w": [1, 0.4, 0.1]}}
 SYSTEM_PYTHON = "/usr/bin/python3"

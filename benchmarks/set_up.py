@@ -12,7 +12,6 @@ first has filled. The same by pip with the same locks. All is put into a tempora
 """
 
 import argparse
-import json
 import os
 import selectors
 import shutil
@@ -23,10 +22,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from common import ROOT
 from rich.console import Console
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parents[1]
+from testbed.system.files import write_json
+
 TARGETS = {"light": "setup-light", "full": "setup"}
 REPORT = "runs/demo/report.html"
 RUN = ["scenarios/quickstart.yaml", "--out", str(Path(REPORT).parent)]
@@ -130,7 +131,7 @@ def main() -> None:
     Console().print(shown)
     if wanted.json:
         load = os.getloadavg()[0]
-        wanted.json.write_text(json.dumps({"load": load, "set_ups": rows}, indent=1) + "\n")
+        write_json(wanted.json, {"load": load, "set_ups": rows})
 
 
 if __name__ == "__main__":

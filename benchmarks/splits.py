@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import PAPER
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -31,8 +32,8 @@ from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from testbed.system.files import write_json
 
-PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 MIXED = [0.5e12, 1e12, 2.5e12, 5e12, 10e12] * 2
 FLEETS = {"paper.yaml": [], "0.5 to 10 TFLOP/s": [f"uavs.compute_flops={json.dumps(MIXED)}"]}
 PLANNERS = {"one split point": "planner", "one for each client": "per-client-planner"}
@@ -104,7 +105,7 @@ def main() -> None:
         table.add_row(fleet, "gain", f"{_interval(gain)} %")
     Console().print(table)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps({"rounds": arguments.rounds} | results) + "\n")
+        write_json(arguments.json, {"rounds": arguments.rounds} | results)
 
 
 def _interval(values: np.ndarray) -> str:

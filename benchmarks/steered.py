@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from common import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "steered"
 HEIGHT_M, SPEED_M_S, GOAL_MBPS = 20.0, 50.0, 9.0
 

@@ -13,7 +13,6 @@ lie in the stated region the model is right. OUT/figures.json has it all.
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import ROOT, cpu_s
 from rich.console import Console
 
 from orchestrator.scenario.loading import load
@@ -30,8 +30,8 @@ from orchestrator.studies.validation.page import write
 from orchestrator.studies.validation.region import PURE
 from orchestrator.studies.validation.space import default_space, features, tree_at
 from orchestrator.studies.validation.worker import ROUNDING, Player, channels
+from testbed.system.files import write_json
 
-ROOT = Path(__file__).resolve().parents[1]
 MODELS = {"t-iter": "sfl-ps", "tau2": "cpsfl-no-at", "cpsfl-bounds": "cpsfl", "mg1": "cpsfl"}
 """What is validated, of which paradigm."""
 FRESH = 1000
@@ -60,11 +60,6 @@ def fresh(found: Validation, seed: int) -> dict[str, Any]:
         "right_of_all": int(right.sum()),
         "share": float(right[inside].mean()) if inside.any() else None,
     }
-
-
-def cpu_s() -> float:
-    """CPU seconds of this program and of those that it has waited for."""
-    return sum(os.times()[:4])
 
 
 def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
@@ -125,7 +120,7 @@ def main() -> int:
             f"region {about['region']['share']:.1%} of the space, "
             f"right at {checked['right_in_region']} of {checked['in_region']} fresh points in it"
         )
-        (given.out / "figures.json").write_text(json.dumps(figures, indent=1))
+        write_json(given.out / "figures.json", figures)
     return 0 if holds else 1
 
 

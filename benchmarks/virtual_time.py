@@ -32,13 +32,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from common import ROOT, show
 from rich.console import Console
-from rich.table import Table
 
 from testbed.system.files import write_json
 from testbed.virtual.kernel import kernels
 
-ROOT = Path(__file__).resolve().parents[1]
 NONE = ("--set", "workload.compute=none")
 FAULTS = (
     "faults.on_loss=drop",
@@ -237,10 +236,8 @@ def main() -> None:
                     runs.append(found)
                     if asked.json is not None:
                         write_json(asked.json, played)
-    table = Table("case", "digests", "valid", *SHOWN, "wall (s)", "memory (MiB)")
-    for case, runs in played.items():
-        table.add_row(*row(case, runs))
-    Console(width=160).print(table)
+    head = ["case", "digests", "valid", *SHOWN, "wall (s)", "memory (MiB)"]
+    show(head, [row(case, runs) for case, runs in played.items()])
     if failed := [run["measured"] for runs in played.values() for run in runs if not run["kept"]]:
         sys.exit(f"{len(failed)} runs failed; the first {failed[0]}")
     if any(len(digests(runs)) > 1 for runs in played.values()):

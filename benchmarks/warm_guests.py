@@ -13,9 +13,7 @@ time must be equal.
 
 import argparse
 import hashlib
-import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -23,8 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+from common import cpu_s, show
 
 import orchestrator as tb
 from orchestrator.emulated import guests
@@ -34,6 +31,7 @@ from orchestrator.emulated.virtual import run_in_guest
 from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.schema import Scenario
+from testbed.system.files import write_json
 
 NATIVE = {"workload.compute": "none", "emulation.dilation": 1.0}
 VIRTUAL = {"workload.compute": "none", "emulation.clock": "virtual"}
@@ -50,20 +48,14 @@ def in_guest(scenario: Scenario, folder: Path) -> None:
     run_in_guest(scenario, None, folder)
 
 
-def used_s() -> float:
-    """CPU seconds of this process and of its children that have ended."""
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(sum(resource.getrusage(kind)[:2]) for kind in kinds)
-
-
 def measured(play: Callable[[Scenario, Path], None], scenario: Scenario) -> dict[str, Any]:
     """One run: its CPU and wall seconds, and a digest of `measured`."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        began, before = time.monotonic(), used_s()
+        began, before_s = time.monotonic(), cpu_s()
         play(scenario, Path(folder))
-        cpu_s, wall_s = used_s() - before, time.monotonic() - began
+        used_s, wall_s = cpu_s() - before_s, time.monotonic() - began
         digest = hashlib.sha256((Path(folder) / "measured.parquet").read_bytes()).hexdigest()
-    return {"cpu_s": round(cpu_s, 2), "wall_s": round(wall_s, 2), "measured": digest[:16]}
+    return {"cpu_s": round(used_s, 2), "wall_s": round(wall_s, 2), "measured": digest[:16]}
 
 
 def main() -> None:
@@ -82,16 +74,16 @@ def main() -> None:
     with guests.warm():
         measured(in_guest, virtual)
         found["copy of a warm guest"] = [measured(in_guest, virtual) for _ in range(asked.runs)]
-    table = Table("run", "CPU s, median", "smallest", "largest", "wall s, median")
+    rows = []
     for kind, runs in found.items():
         cpu = sorted(each["cpu_s"] for each in runs)
         wall = sorted(each["wall_s"] for each in runs)
         middle = len(runs) // 2
         numbers = (cpu[middle], cpu[0], cpu[-1], wall[middle])
-        table.add_row(kind, *(f"{number:.2f}" for number in numbers))
-    Console().print(table)
+        rows.append([kind, *(f"{number:.2f}" for number in numbers)])
+    show(["run", "CPU s, median", "smallest", "largest", "wall s, median"], rows)
     if asked.json is not None:
-        asked.json.write_text(json.dumps({"load": os.getloadavg()[0], "runs": found}, indent=1))
+        write_json(asked.json, {"load": os.getloadavg()[0], "runs": found})
     if (
         len({each["measured"] for kind, runs in found.items() if kind != "native" for each in runs})
         > 1

@@ -32,14 +32,15 @@ from typing import Any
 
 import pandas as pd
 import psutil
+from common import PAPER
 from rich.console import Console
 from workload import MIB, show
 
 from orchestrator.emulated.learning import learning_settings, place
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.schema import Scenario
+from testbed.system.files import write_json
 
-PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 DEFAULTS = ["rounds=1", "workload.recompute=true"]
 CLOCKS = {
     "real": ["workload.compute_time=measured"],
@@ -190,7 +191,7 @@ def main() -> None:
         result["losses are equal"] = result["real"]["losses"] == result["virtual"]["losses"]
     show("whole round", result)
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, result)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple
 
 import lte_radio
 import numpy as np
+from common import show, write_table
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from ns3_scenarios.radio import Air, WifiSettings, simulate_wifi
 from orchestrator.engine.slot_impairments import DOWN, UP
@@ -28,7 +28,6 @@ from orchestrator.engine.wifi import Wifi
 from orchestrator.rounds.ns3_radio import settings_of
 from testbed.system.files import write_json
 
-MARKS = "<!-- begin: wifi_radio -->", "<!-- end: wifi_radio -->"
 MIXED: dict[str, Any] = {"radio.wifi.noise_figure_db": 7.0, "radio.wifi.antenna_gain_db": 6.0}
 """With the powers of `lte_radio.py`, UAVs of different schemes, all in range."""
 HIDDEN_HZ = 30e9
@@ -137,14 +136,11 @@ def main() -> None:
     for name, way in track(tried, console=Console(stderr=True)):
         found[name][way] = compared(CASES[name], way, options.seconds)
     head = ["case", *PLACES]
-    table = Table(*head)
-    for cells in rows(found):
-        table.add_row(*cells)
-    Console(width=160).print(table)
+    show(head, rows(found))
     if options.json:
         write_json(options.json, found)
     if options.docs:
-        lte_radio.write_table(options.docs, MARKS, [head, *rows(found)])
+        write_table(options.docs, "wifi_radio", [head, *rows(found)])
 
 
 if __name__ == "__main__":

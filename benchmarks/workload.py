@@ -14,7 +14,6 @@ quiet machine.
 
 import argparse
 import ctypes
-import json
 import math
 import multiprocessing
 import socket
@@ -38,6 +37,7 @@ from timm.models.swin_transformer import SwinTransformer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from testbed.system.files import write_json
 from testbed.system.folders import cache_folder
 from testbed.transport import wire
 from testbed.transport.accounts import Counts
@@ -454,7 +454,7 @@ def main() -> None:
         results["codec over step"] = share
         print(f"encoding and decoding, up and down, over the split step: {share:.2e}")
     if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, results)
 
 
 if __name__ == "__main__":

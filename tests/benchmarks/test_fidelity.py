@@ -3,9 +3,9 @@
 
 """The page shows the record of the benchmark, and whether other programs disturbed it."""
 
-import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,13 +16,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def fidelity() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fidelity", ROOT / "benchmarks" / "fidelity.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["fidelity"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def fidelity(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("fidelity")
 
 
 def a_record(fidelity: ModuleType, others: float) -> Any:

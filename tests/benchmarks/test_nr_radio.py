@@ -3,8 +3,8 @@
 
 """The model of 5G NR against stored rates of 5G-LENA, as its benchmark compares them."""
 
-import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,20 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PAGE = Path(__file__).parents[2] / "docs" / "measured-radio.md"
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
+def benchmark(load: Callable[[str], ModuleType]) -> ModuleType:
     """The benchmark of the model, which reads the stored rates of 5G-LENA."""
-    spec = importlib.util.spec_from_file_location("nr_radio", BENCHMARKS / "nr_radio.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)  # for what it has of lte_radio.py
-        spec.loader.exec_module(module)
-    return module
+    return load("nr_radio")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +121,7 @@ def test_the_cell_is_divided_as_in_5g_lena(benchmark: ModuleType) -> None:
 def test_the_page_has_the_tables_that_are_printed(
     benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    published = (BENCHMARKS.parent / "docs" / "measured-radio.md").read_text(encoding="utf-8")
+    published = PAGE.read_text(encoding="utf-8")
     page = tmp_path / "page.md"
     page.write_text(published, encoding="utf-8")
     monkeypatch.setattr("sys.argv", ["nr_radio.py", "--docs", str(page)])

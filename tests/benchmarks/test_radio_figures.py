@@ -3,9 +3,9 @@
 
 """The benchmark of the paper's figures over ns-3's LTE: its points, its table, and a round."""
 
-import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,21 +13,13 @@ from typing import Any
 import pytest
 from small_scenario import TEXT
 
-ROOT = Path(__file__).parents[2]
+MARKS = "<!-- begin: radio_figures -->", "<!-- end: radio_figures -->"
 FIGURES = ("fig4", "fig5", "fig6", "fig7")
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    folder = ROOT / "benchmarks"
-    spec = importlib.util.spec_from_file_location("radio_figures", folder / "radio_figures.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)  # for what it has of lte_radio.py
-        spec.loader.exec_module(module)
-    return module
+def benchmark(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("radio_figures")
 
 
 def result(model: float, frames: float, packets: float) -> dict[str, Any]:
@@ -117,7 +109,7 @@ def test_a_round_by_each_method_is_written_into_a_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     page, file, small = (tmp_path / name for name in ("page.md", "found.json", "small.yaml"))
-    page.write_text("\n".join(["before", *benchmark.MARKS, "after"]))
+    page.write_text("\n".join(["before", *MARKS, "after"]))
     small.write_text(TEXT.replace("4.0e+6", "5.0e+6"))
     monkeypatch.setattr(benchmark, "PARADIGMS", ("cpsfl", "sfl-pp"))
     words = f"--figures fig7 --scenario {small} --uavs 2 --json {file} --docs {page}"

@@ -3,7 +3,6 @@
 
 """The pictures of docs/round.md show what the command that draws them predicts and measures."""
 
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -12,23 +11,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-def _loaded() -> ModuleType:
-    file = ROOT / "benchmarks" / "round_pictures.py"
-    spec = importlib.util.spec_from_file_location("round_pictures", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+PREDICTED = sorted({path.stem for path in DOCS.glob("round-*.svg")} - {"round-compared"})
 
 
-pictures = _loaded()
+@pytest.fixture(scope="module")
+def pictures(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("round_pictures")
 
 
 def content(svg: Path) -> tuple[Counter[str], list[tuple[str, float]]]:
@@ -48,9 +41,8 @@ def content(svg: Path) -> tuple[Counter[str], list[tuple[str, float]]]:
     ]
 
 
-def assert_up_to_date(name: str, draw: Callable[[], Figure], folder: Path) -> None:
-    pictures.write(folder / f"{name}.svg", draw)
-    texts, areas = content(folder / f"{name}.svg")
+def assert_up_to_date(name: str, drawn: Path) -> None:
+    texts, areas = content(drawn)
     committed_texts, committed_areas = content(DOCS / f"{name}.svg")
     assert len(areas) > 2
     assert texts == committed_texts, "python benchmarks/round_pictures.py draws it anew"
@@ -59,18 +51,22 @@ def assert_up_to_date(name: str, draw: Callable[[], Figure], folder: Path) -> No
     assert [width for _, width in areas] == pytest.approx(widths, abs=2e-3)
 
 
-@pytest.mark.parametrize("name", pictures.PREDICTED)
-def test_pictures_show_the_predicted_round(name: str, tmp_path: Path) -> None:
-    assert_up_to_date(name, pictures.PREDICTED[name], tmp_path)
+@pytest.mark.parametrize("name", PREDICTED)
+def test_pictures_show_the_predicted_round(
+    name: str, pictures: ModuleType, tmp_path: Path
+) -> None:
+    pictures.write(drawn := tmp_path / "drawn.svg", pictures.PREDICTED[name])
+    assert_up_to_date(name, drawn)
 
 
 @pytest.mark.guest
-def test_the_picture_shows_the_measured_round(tmp_path: Path) -> None:
+def test_the_picture_shows_the_measured_round(pictures: ModuleType, tmp_path: Path) -> None:
     run = pictures.measured(tmp_path / "run")
-    assert_up_to_date("round-compared", partial(pictures.compared, run), tmp_path)
+    pictures.write(drawn := tmp_path / "drawn.svg", partial(pictures.compared, run))
+    assert_up_to_date("round-compared", drawn)
 
 
-def test_the_page_shows_all_pictures_and_they_are_small() -> None:
+def test_the_page_shows_all_pictures_and_they_are_small(pictures: ModuleType) -> None:
     shown = re.findall(r"\]\((round-\S+\.svg)\)", (DOCS / "round.md").read_text(encoding="utf-8"))
     assert set(shown) == {f"{name}.svg" for name in [*pictures.PREDICTED, "round-compared"]}
     assert {path.name for path in DOCS.glob("round-*.svg")} == set(shown)

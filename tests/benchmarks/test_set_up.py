@@ -3,14 +3,13 @@
 
 """The benchmark of setting up: what it runs, in which order, with which caches."""
 
-import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 FAKE = """#!/bin/sh
 echo "$(basename "$0") $*" >> {log}
 echo "cache $UV_CACHE_DIR $PIP_CACHE_DIR"
@@ -23,13 +22,8 @@ esac
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("set_up", ROOT / "benchmarks" / "set_up.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def benchmark(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("set_up")
 
 
 def test_each_program_sets_up_a_clone_without_and_with_a_cache(
