@@ -11,7 +11,6 @@ The model ignores that clients start together and that lags differ.
 """
 
 import numpy as np
-from scipy.optimize import brentq
 
 from orchestrator.analytical.closed_forms import Durations
 from orchestrator.engine.plan import Array
@@ -39,6 +38,8 @@ def waiting_s(apart_s: Array, stations: list[Array]) -> float:
                 return np.inf
             waits_s += float(rate @ service_s**2) / (2 * (1 - load))
         return waits_s
+
+    from scipy.optimize import brentq  # takes long to import
 
     # At the least waiting time with loads below 1, the result is infinite; for the time that all
     # other clients need together, it is smaller than that.

@@ -11,8 +11,6 @@ it arrives; other studies use the results directly.
 
 import contextlib
 import logging
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
@@ -20,7 +18,7 @@ from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from math import ceil
-from multiprocessing import active_children, get_context, parent_process
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +45,7 @@ from testbed.host.dask_cluster import (
     without_main,
     workers_of,
 )
+from testbed.host.pool import end_with_parent
 from testbed.virtual import guest
 
 log = logging.getLogger(__name__)
@@ -256,7 +255,7 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
         spawn, others = get_context("spawn"), active_children()
         with (
             without_main(),
-            ProcessPoolExecutor(min(workers, len(jobs)), spawn, _end_with_parent) as pool,
+            ProcessPoolExecutor(min(workers, len(jobs)), spawn, end_with_parent) as pool,
         ):
             try:
                 for future in as_completed([pool.submit(function, task, job) for job in jobs]):
@@ -270,23 +269,6 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
                 raise
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """End this process of a pool when its parent ends, because it would wait for jobs without end.
-
-    A signal on the parent's death would be missed during imports. The parent alone decides what an
-    interrupt from the keyboard ends.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _jobs(points: Sequence[Point], rng: np.random.Generator, workers: int) -> list[list[Point]]:

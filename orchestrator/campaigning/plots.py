@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Draws a campaign's plots for publication."""
+"""Draws a campaign's plots for publication; only what draws imports matplotlib."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from orchestrator.analysis.axes import Label
 from orchestrator.analysis.learned import Y_TITLES, Group, Target
@@ -24,9 +24,11 @@ from orchestrator.campaigning.summary import (
     of_study,
     titles,
 )
-from orchestrator.reporting import learning_plots, plots
 from orchestrator.reporting.legend import Style, line_style
 from testbed.core.paradigm import title_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_FIGURES = 24
 """Most charts of one plot, which has one per combination of the axes that it does not show."""
@@ -37,10 +39,15 @@ def draw(
 ) -> dict[str, list[str]]:
     """Draw all plots of all studies as PNG, PDF and SVG; returns the file stems by study."""
     out.mkdir(exist_ok=True)
-    for stem, draw_part in measured(campaign, points).items():
+    compared, found = measured(campaign, points), figures(campaign, points, curves)
+    if not compared and not found:
+        return {}
+    from orchestrator.reporting import plots
+
+    for stem, draw_part in compared.items():
         plots.write_plot(out / stem, draw_part)
     drawn = {}
-    for name, own in figures(campaign, points, curves).items():
+    for name, own in found.items():
         for stem, draw_part in own.items():
             plots.write_plot(out / stem, draw_part, plots.OMITTED)
         drawn[name] = list(own)
@@ -49,7 +56,7 @@ def draw(
 
 def figures(
     campaign: Campaign, points: pd.DataFrame, curves: pd.DataFrame
-) -> dict[str, dict[str, Callable[[], Figure | None]]]:
+) -> "dict[str, dict[str, Callable[[], Figure | None]]]":
     """The functions that draw the plots of each study that has any, by the stems of their files."""
     found = {}
     for name, study in campaign.studies.items():
@@ -66,10 +73,12 @@ def figures(
     return found
 
 
-def measured(campaign: Campaign, points: pd.DataFrame) -> dict[str, Callable[[], Figure | None]]:
+def measured(campaign: Campaign, points: pd.DataFrame) -> "dict[str, Callable[[], Figure | None]]":
     """The function that draws measurements against predictions; empty if nothing was measured."""
     if not (rows := against_predictions(points)):
         return {}
+    from orchestrator.reporting import plots
+
     table = pd.DataFrame(rows)
     table["name"] = _point_names(campaign, table)
     return {"measured": partial(plots.errors, table)}
@@ -87,8 +96,10 @@ class CurvePlot:
     groups: Sequence[Group]
     styles: Sequence[Style]
 
-    def figure(self, target: Target | None) -> Figure | None:
+    def figure(self, target: Target | None) -> "Figure | None":
         """The chart for a publication."""
+        from orchestrator.reporting import learning_plots
+
         return learning_plots.curves(self.groups, self.plot.x, self.plot.y, target, self.styles)
 
 
@@ -124,10 +135,12 @@ def curve_plots(name: str, study: Study, curves: pd.DataFrame) -> Iterator[Curve
 
 def _charts(
     name: str, study: Study, plot: Plot, own: pd.DataFrame
-) -> Iterator[tuple[str, Callable[[], Figure]]]:
+) -> "Iterator[tuple[str, Callable[[], Figure]]]":
     """Draw functions: one chart per combination of the axes that the plot does not show."""
     shown = [column for column in (plot.x, plot.lines) if column is not None]
     others = [column for column in axis_columns(study) if column not in shown]
+    from orchestrator.reporting import plots
+
     # Emulated cells are fewer and have fewer rounds: they are drawn only without predictions.
     mode = next((m for m in ("predict", "run", "up") if (own["mode"] == m).any()), "predict")
     table = means(own[own["mode"] == mode], axis_columns(study), study.requested_metrics)

@@ -51,7 +51,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
 
     The tables must have been written, see `results.write_results`.
     """
-    from orchestrator.campaigning.plots import curve_plots, draw  # imports matplotlib
+    from orchestrator.campaigning.plots import curve_plots, draw
 
     results = folder.path / "results"
     points = read_own(results / "points.parquet")

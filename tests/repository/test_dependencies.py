@@ -36,6 +36,7 @@ def loaded(*modules: str) -> set[str]:
         ),
         (
             (
+                "orchestrator.campaigning.plots",
                 "orchestrator.campaigning.report",
                 "orchestrator.reporting.report",
                 "orchestrator.reporting.comparison",
@@ -44,8 +45,14 @@ def loaded(*modules: str) -> set[str]:
             ),
             {"matplotlib"},
         ),
+        (
+            ("orchestrator.studies.validation.worker", "testbed.host.pool"),
+            {"pandas", "pyarrow", "scipy", "matplotlib", "orchestrator.campaigning"},
+        ),
+        (("orchestrator.campaigning.worker",), {"scipy", "matplotlib", "distributed"}),
+        (("orchestrator.studies.validation.page",), {"matplotlib"}),
     ],
-    ids=["runs", "pages"],
+    ids=["runs", "pages", "validations", "points", "page of a validation"],
 )
 def test_what_is_not_needed_is_not_loaded(modules: tuple[str, ...], never: set[str]) -> None:
     found = loaded(*modules)

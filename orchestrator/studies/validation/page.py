@@ -4,7 +4,6 @@
 """The page of a validation, one file that needs nothing but itself; and all its files."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,9 +162,13 @@ def figure(found: Validation) -> "Callable[[], Figure] | None":
     """Draws the histogram of the page with matplotlib; None if all errors are equal."""
     if (drawn := _histogram(found)) is None:
         return None
-    from orchestrator.reporting import xy_plots
 
-    return partial(xy_plots.figure, drawn)
+    def draw() -> "Figure":
+        from orchestrator.reporting import xy_plots  # imports matplotlib
+
+        return xy_plots.figure(drawn)
+
+    return draw
 
 
 def write(found: Validation, folder: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
-from scipy.stats import norm
 
 from orchestrator.analysis.axes import Distribution
 from orchestrator.engine.plan import Array
@@ -51,7 +50,10 @@ class Range(Distribution):
             low, high = self.log_uniform
             return float(low * (high / low) ** share)
         if self.normal:
-            return float(norm.ppf(min(max(share, 1e-9), 1 - 1e-9), *self.normal))
+            from scipy.special import ndtri  # takes long to import
+
+            mean, deviation = self.normal
+            return float(ndtri(min(max(share, 1e-9), 1 - 1e-9)) * deviation + mean)
         if self.integers:
             low, high = self.integers
             return low + int(share * (high - low + 1))

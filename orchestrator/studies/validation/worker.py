@@ -32,7 +32,6 @@ from orchestrator.engine.radio import radio_access
 from orchestrator.policies.registry import decider
 from orchestrator.records.manifest import source_sha256
 from orchestrator.rounds.loop import Decision, EngineBackend, Situation
-from orchestrator.rounds.packet_rounds import play as play_packets
 from orchestrator.scenario.channel import Channel, channel_key, open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -187,6 +186,8 @@ class Player:
 
     def packets(self, scenario: Scenario) -> float:
         """The metric of the scenario's first round, simulated with ns-3's packets."""
+        from orchestrator.rounds.packet_rounds import play as play_packets  # imports pandas
+
         metric = self.metric(scenario)
         channel, profile = self._channels.of(scenario), self._profile(scenario)
         played = play_packets(scenario, channel, profile, decide=decider(scenario, channel))
