@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -230,9 +230,7 @@ class Section(BaseModel):
             kinds = set(map(type, _leaves(value))) & {bool, str}
             if name not in cls.model_fields or not kinds:
                 continue
-            allowed = set(
-                re.findall(r"\b(?:bool|int|float|str)\b", str(cls.model_fields[name].annotation))
-            )
+            allowed = _allowed(cls, name)
             if bool in kinds and allowed & {"int", "float"} and "bool" not in allowed:
                 raise ValueError(f"{name}: must be a number, not true or false")
             for text in () if "str" in allowed else _leaves(value):
@@ -241,6 +239,13 @@ class Section(BaseModel):
                 if allowed & {"int", "float"} and isinstance(text, str) and _is_number(text):
                     raise ValueError(f"{name}: must be a number, not the text {text[:60]!r}")
         return tree
+
+
+@cache
+def _allowed(section: type[Section], name: str) -> frozenset[str]:
+    """The kinds of single values that a field takes; cached because writing types takes long."""
+    annotation = str(section.model_fields[name].annotation)
+    return frozenset(re.findall(r"\b(?:bool|int|float|str)\b", annotation))
 
 
 def _leaves(value: object) -> Iterator[object]:

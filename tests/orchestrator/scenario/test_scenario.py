@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.campaigning.spec import load_campaign
+from orchestrator.scenario import schema
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.reference import reference
 from orchestrator.scenario.schema import Scenario
@@ -79,6 +80,16 @@ def test_wrong_input_is_one_line_that_names_the_field(override: str, says: str) 
         load(PAPER, [override])
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_the_types_of_fields_are_written_once() -> None:
+    """A validation reads a thousand scenarios, and writing a type takes longer than reading it."""
+    load(PAPER)
+    before = schema._allowed.cache_info()
+    load(PAPER)
+    after = schema._allowed.cache_info()
+    assert after.hits > before.hits
+    assert after.misses == before.misses
 
 
 @pytest.mark.parametrize(
