@@ -12,6 +12,7 @@ The content security policy forbids all requests, and all scripts except the pag
 # that the scripts here do not draw, such as heat maps, consider Observable Plot first.
 
 import base64
+import contextlib
 import functools
 import hashlib
 import json
@@ -20,12 +21,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FunctionLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from orchestrator.records.manifest import command_of
 from orchestrator.reporting import formatting
 from orchestrator.reporting.glossary import terms_on
+from testbed.system.files import sha256_of
+from testbed.system.folders import cache_folder
 
 TEMPLATES = Path(__file__).parent / "templates"
 FILTERS = (
@@ -79,17 +83,41 @@ def _command(manifest: Mapping[str, Any]) -> Markup:
 
 @functools.cache
 def _environment() -> Environment:
-    """The environment for all pages, cached because compiling templates takes long."""
+    """The environment for all pages. Compiled templates are kept for later processes, because
+    compiling takes long."""
     environment = Environment(
         loader=FunctionLoader(_source),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=_Compiled(),
     )
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     environment.filters |= {"breakable": breakable, "command": _command}
     return environment
+
+
+class _Compiled(FileSystemBytecodeCache):
+    """Compiled templates in the user's cache; they depend on the options of `_environment`, too."""
+
+    def __init__(self) -> None:
+        made_by = f"{version('jinja2')} {sha256_of(Path(__file__))}"
+        digest = hashlib.sha256(made_by.encode()).hexdigest()[:16]
+        super().__init__(str(cache_folder() / "templates" / digest))
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Read a template; a broken file is written again."""
+        try:
+            super().load_bytecode(bucket)
+        except Exception:
+            bucket.reset()
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Write a template; a cache that cannot be written only costs time."""
+        with contextlib.suppress(OSError):
+            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 def _source(name: str) -> str:
