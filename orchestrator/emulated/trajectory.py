@@ -283,9 +283,10 @@ class _Learning:
         assert settings is not None
         of_uav = Settings.from_json(settings | place(scenario.uavs))
         of_bs = Settings.from_json(settings | place(scenario.base_station))
-        self.server: RealServer = RealServer(of_bs)
-        self._clients: dict[int, RealClient] = {}
         opened = Opened.of(of_uav)
+        shared = opened if of_bs.device == of_uav.device else None
+        self.server: RealServer = RealServer(of_bs, shared)
+        self._clients: dict[int, RealClient] = {}
         for client in range(1, scenario.uavs.count + 1):
             self._clients[client] = RealClient(of_uav, client, opened)
             stack.callback(self._clients[client].close)

@@ -363,10 +363,17 @@ class RealClient:
 
 
 class RealServer:
-    """The server side of learning at the base station."""
+    """The server side of learning at the base station.
 
-    def __init__(self, settings: Settings):
-        opened = Opened.of(settings)
+    Args:
+        settings: Settings of learning.
+        opened: Model and data of these settings, if clients of this process, which do not compute
+            at the same time, use them too. None: they are opened.
+    """
+
+    def __init__(self, settings: Settings, opened: Opened | None = None):
+        if opened is None:
+            opened = Opened.of(settings)
         model, shares = opened.model, opened.shares
         self._layout = model.layout
         self._settings = settings

@@ -99,6 +99,20 @@ def test_a_folder_holds_what_was_learned_and_what_it_depends_on(learned: Path) -
     assert [sum(n for _, n in own) for own in manifest["partition"]] == [20, 20, 20]
 
 
+def test_base_station_and_uavs_share_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def counted(*given: Any) -> Any:
+        opened.append(given)
+        return load_model(*given)
+
+    monkeypatch.setattr("workloads.learning.real.load_model", counted)
+    learn(scenario(rounds=1, workload__evaluate_every=0), tmp_path)
+    assert len(opened) == 1
+
+
 @pytest.mark.parametrize(
     "different",
     [
