@@ -10,8 +10,9 @@ not disturb each other; with the real clock they are executed one after the othe
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +49,57 @@ def play(
     places = [folder / "kernel" / str(number) for number in range(len(points))]
     progress("points on the kernel", 0, len(points))
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) if virtual else 1)
+    commands = _Commands()
     try:
         runs = [
-            pool.submit(_emulated, point, metric, place)
+            pool.submit(_emulated, point, metric, place, commands)
             for point, place in zip(emulated, places, strict=True)
         ]
         for done, _ in enumerate(as_completed(runs), 1):
             progress("points on the kernel", done, len(points))
         return [run.result() for run in runs]
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        commands.end()
+        pool.shutdown()
 
 
-def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+class _Commands:
+    """Commands for which threads wait; an interrupt ends them, because they may take minutes."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[str]] = set()
+        self._over = False
+        self._lock = threading.Lock()
+
+    def run(self, words: Sequence[str]) -> tuple[int, str]:
+        """Run `testbed` with these words; returns its status and the text on stderr."""
+        with self._lock:
+            if self._over:
+                raise CancelledError
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "orchestrator", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            self._running.add(child)
+        with child:
+            said = child.communicate()[1]
+        with self._lock:
+            self._running.discard(child)
+        return child.returncode, said
+
+    def end(self) -> None:
+        """End all commands in an orderly way, and start no more."""
+        with self._lock:
+            self._over = True
+            for child in self._running:
+                child.terminate()
+
+
+def _emulated(scenario: Scenario, metric: str, place: Path, commands: _Commands) -> dict[str, Any]:
     clock = scenario.emulation.clock
     about: dict[str, Any] = {"clock": clock, "valid": False, "missed": [], "value": None}
     # Runs of another version of the program are repeated.
@@ -72,16 +111,9 @@ def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
-        words = ["run", str(file), "--out", str(out), "--overwrite"]
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "orchestrator", *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        status, said = commands.run(["run", str(file), "--out", str(out), "--overwrite"])
+        if status:
+            lines = said.strip().splitlines() or [f"status {status}"]
             return about | {"failure": lines[-1]}
     run = read_run(out)
     try:

@@ -4,10 +4,9 @@
 """Points on the kernel: side by side in virtual time, one after the other on the real clock."""
 
 import json
-import subprocess
+import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +39,7 @@ def test_in_virtual_time_two_cores_play_two_at_once(
 ) -> None:
     both = threading.Barrier(2, timeout=60)
 
-    def emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+    def emulated(scenario: Scenario, metric: str, place: Path, _: Any) -> dict[str, Any]:
         both.wait()  # breaks unless another one is there
         return {"clock": scenario.emulation.clock, "seed": scenario.seed, "place": place.name}
 
@@ -56,7 +55,7 @@ def test_on_the_real_clock_nobody_else_is_there(
 ) -> None:
     alone = threading.Lock()
 
-    def emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+    def emulated(scenario: Scenario, metric: str, place: Path, _: Any) -> dict[str, Any]:
         assert alone.acquire(blocking=False)
         threading.Event().wait(0.02)  # time for another one to come
         alone.release()
@@ -67,7 +66,7 @@ def test_on_the_real_clock_nobody_else_is_there(
 
 
 def test_what_fails_there_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
+    def emulated(scenario: Scenario, metric: str, place: Path, _: Any) -> dict[str, Any]:
         raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):
@@ -79,24 +78,23 @@ def test_what_was_played_is_kept_until_the_program_is_another(
 ) -> None:
     played: list[str] = []
 
-    def run(words: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
+    def run(_: Any, words: list[str]) -> tuple[int, str]:
         out = Path(words[words.index("--out") + 1])
         played.append(out.name)
         if out.name == "1":
-            return subprocess.CompletedProcess(words, 2, "", "one\nuavs.count: too many\n")
+            return 2, "one\nuavs.count: too many\n"
         make_run(out, rounds=1)
         manifest = json.loads((out / "manifest.json").read_text())
         late = {"check": "rest_share", "limit": 0.01, "value": 0.02, "ok": False, "detail": ""}
         manifest |= {"valid": False, "validity": [late | {"check": "late", "ok": True}, late]}
         (out / "manifest.json").write_text(json.dumps(manifest))
-        return subprocess.CompletedProcess(words, 0, "", "")
+        return 0, ""
 
     def points() -> list[dict[str, Any]]:
         return emulated_points.play(small(), POINTS[:2], "latency_s", tmp_path, lambda *_: None)
 
     monkeypatch.setattr(emulated_points.guest_kernel, "find", lambda: None)
-    fake = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(emulated_points, "subprocess", fake)
+    monkeypatch.setattr(emulated_points._Commands, "run", run)
     good, failed = points()
     seen = read_run(tmp_path / "kernel" / "0")
     assert good["value"] == seen.measured.rounds[0].latency_s
@@ -110,3 +108,21 @@ def test_what_was_played_is_kept_until_the_program_is_another(
     monkeypatch.setattr(emulated_points, "source_sha256", lambda: "another")
     points()
     assert played == ["0", "1", "1", "0", "1"]
+
+
+def test_an_interrupt_ends_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first command fails at once; the others would end after 30 s."""
+    testbed, over = tmp_path / "testbed", tmp_path / "over"
+    wait = f"sleep 30 >/dev/null 2>&1; touch {over}"
+    testbed.write_text(f'#!/bin/sh\ncase "$*" in */0.yaml*) exit 3;; esac\n{wait}\n')
+    testbed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(testbed))
+    monkeypatch.setattr(emulated_points.guest_kernel, "find", lambda: None)
+
+    def interrupt(_: str, done: float, __: float) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        emulated_points.play(small(), POINTS, "latency_s", tmp_path, interrupt)
+    assert not over.exists()
