@@ -177,7 +177,7 @@ def up(
     for line in validity_lines(done.checks, 1.0, "session"):
         out.print(line)
     out.print(f"session: {output}", markup=False, soft_wrap=True)
-    if not done.succeeded:
+    if not done.as_asked:
         raise typer.Exit(128 + stop.signal if done.ended == "interrupted" else 1)
 
 

@@ -45,11 +45,20 @@ class Outcome:
     checks: list[Check] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Lines about links that were out, and about dilation."""
+    awaits_some: bool = False
+    """Whether certain programs were to end, see `SessionOptions.until`."""
 
     @property
     def succeeded(self) -> bool:
         """Whether all these programs ended with status 0 by themselves."""
         return all(p.returncode == 0 and not p.stopped for p in self.counting)
+
+    @property
+    def as_asked(self) -> bool:
+        """Whether it succeeded, where programs may also have run until its time was over, unless
+        certain ones were to end."""
+        lasted = self.ended == "time" and not self.awaits_some
+        return all(lasted if p.stopped else p.returncode == 0 for p in self.counting)
 
 
 def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
@@ -149,7 +158,7 @@ def play(
         about["ended"] = ended
         session.close(options.seconds if ended == "time" else None)
     checks = [Check(**check) for check in about["validity"]]
-    return Outcome(ended, programs, counting, checks, about["notes"])
+    return Outcome(ended, programs, counting, checks, about["notes"], bool(options.until))
 
 
 def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]) -> None:

@@ -334,8 +334,12 @@ def test_status_says_how_commands_ended_and_time_ends_those_that_go_on(tmp_path)
         "uav1: ended by signal 35 (SIGRTMIN+1)",
         "uav2: ended with status 3",
     ]
+    done = play(tmp_path / "some", {"uav1": "sleep 60"}, seconds=0.3, until=["uav1"])
+    assert (done.ended, done.succeeded, done.as_asked) == ("time", False, False)
+    done = play(tmp_path / "bad", {"uav1": "sleep 60", "bs": "exit 3"}, seconds=0.3)
+    assert (done.ended, done.as_asked) == ("time", False)
     done = play(tmp_path / "other", {"uav1": "sleep 60"}, seconds=0.3)
-    assert (done.ended, done.succeeded) == ("time", False)
+    assert (done.ended, done.succeeded, done.as_asked) == ("time", False, True)
     table = pd.read_parquet(tmp_path / "other/session.parquet")
     assert sorted(set(table.slot)) == [0, 1, 2]
 

@@ -45,7 +45,7 @@ def test_links_that_are_kept_busy_carry_their_rates(tmp_path: Path) -> None:
     words += ["--downlink", "shared", "--node", f"uav2={flood} bs 60"]
     words += ["--node", f"bs={flood} uav1 1.5 & {flood} uav2 60 & wait"]
     done = subprocess.run([*TESTBED, *words], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr  # The floods do not end by themselves.
+    assert done.returncode == 0, done.stderr  # The floods need not end by themselves.
     assert "uav2: still running" in done.stdout
     assert "valid: every check is within its limit" in done.stdout
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
