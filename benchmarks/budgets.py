@@ -190,7 +190,7 @@ BUDGETS: dict[str, Budget] = {
     "trace": Budget("`tb.predict`, 20 rounds on a trace", on_trace, Counts(calls=6500, kb=260)),
     "environment": Budget("step of the environment", steps, Counts(calls=500, kb=145)),
     "point": Budget(
-        "predicted point of a campaign, 20 rounds", points, Counts(calls=22_500, kb=4000)
+        "predicted point of a campaign, 20 rounds", points, Counts(calls=22_500, kb=330)
     ),
     "model": Budget(
         "UAV that `testbed learn` opens", models, Counts(calls=900, kb=0.8), few=3, many=13

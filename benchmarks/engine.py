@@ -4,7 +4,6 @@
 """How fast the engine predicts rounds, against a SimPy program of the same model.
 
     python benchmarks/engine.py [--rounds N] [--repeats N] [--json FILE]
-    python benchmarks/engine.py --clients K
 
 The setting is the paper's: K = 10, I = 5, u = 2, CPSFL; each round has its own random allocation,
 and the Shannon rates are computed inside, slot by slot. Everything runs on one core and is timed in
@@ -19,10 +18,6 @@ An LTE cell, whose active UAVs share the band, is timed on the same channel besi
 
 For the curve over K, bandwidths, the base station's power and its computing grow with K, so that a
 round passes through the same slots and only the number of clients grows.
-
-A second table over K, up to 10,000, is that of whole predictions, as `testbed predict` makes them,
-with the memory that they need: each K has a process of its own. There, too, the SimPy program plays
-the same round. With `--clients`, the program prints one row of that table alone, as JSON.
 
 The CPU time of `testbed predict` for 100 rounds of the paper's scenario includes its start.
 """
@@ -50,12 +45,10 @@ from common import cpu_s, show
 from rich.console import Console
 
 from ns3_scenarios.rma_av import los_path_loss_db
-from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.fdma import Fdma
-from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation, plan_round
+from orchestrator.engine.plan import Allocation, Array, RoundPlan, plan_round
 from orchestrator.engine.radio import ACCESS
-from orchestrator.rounds.loop import predict
 from orchestrator.rounds.simulation import (
     BatchTimes,
     simulate,
@@ -71,16 +64,11 @@ from testbed.system.files import write_json
 from workloads.costs.profile import PAPER
 
 CURVE = (10, 30, 100, 300, 1000)
-SCALE = (10, 100, 1000, 10_000)
-SCALE_ROUNDS, SCALE_SLOTS = 4, 1000
-"""Rounds of one prediction, and slots of its trace, of which these rounds use most."""
 SLOTS = 2000
 WANTED_ROUNDS_PER_S = 20_000
 WANTED_SPEEDUP = 50
 WANTED_START_S = 2.0
 WANTED_COMMAND_S = 3.0
-MOST_GROWTH = 2.0
-"""Largest growth of time and of memory per client over `SCALE`, relative to K log K and to K."""
 MOST_LTE_TIMES = 2.0
 """Times what a round takes with Shannon's rates."""
 WANTED_SHARE = 0.5
@@ -409,56 +397,12 @@ def command_s(repeats: int) -> float:
     return min(took[1:])
 
 
-def most_mb() -> float:
-    """The largest memory of this process so far, in MB; `ru_maxrss` begins with the parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
-
-
-def scaled(clients: int, repeats: int) -> dict[str, Any]:
-    """Whole predictions with so many clients, and SimPy on their first round, in this process."""
-    small = setting(load(SCENARIO, ["workload.local_iterations=5"]), 1, SCALE_SLOTS)
-    predict(small.scenario, Replay(ChannelTrace(small.gain, 0.1)), PAPER, rounds=1)
-    before_mb = most_mb()
-    scenario = grown(small.scenario, clients)
-    case = setting(scenario, 1, SCALE_SLOTS)
-    source = Replay(ChannelTrace(case.gain, scenario.slot_s))
-    took_s, made = timed(partial(predict, scenario, source, PAPER, rounds=SCALE_ROUNDS), repeats)
-    row = {
-        "clients": clients,
-        "rounds_per_s": SCALE_ROUNDS / took_s,
-        "memory_mb": most_mb() - before_mb,
-        "trace_mb": case.gain.nbytes / 1e6,
-        "latency_s": made[0].latency_s,
-    }
-    plan = plan_round(scenario, PAPER, fixed_allocation(scenario))
-    began = time.process_time()
-    latency_s, _ = Round(plan, case.radio, case.gain, scenario.slot_s, tuned=True).run()
-    row["simpy_rounds_per_s"] = 1 / (time.process_time() - began)
-    np.testing.assert_allclose(latency_s, row["latency_s"], rtol=0, atol=1e-9)
-    return row
-
-
-def scale(repeats: int) -> list[dict[str, Any]]:
-    """The rows of `scaled` for each K, each from a process of its own."""
-    rows = []
-    for clients in SCALE:
-        words = [sys.executable, __file__, "--clients", str(clients), "--repeats", str(repeats)]
-        done = subprocess.run(words, check=True, stdout=subprocess.PIPE)
-        rows.append(json.loads(done.stdout))
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Rounds per second of the engine, one core.")
     parser.add_argument("--rounds", type=int, default=5000, help="rounds a repeat")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--clients", type=int, metavar="K", help="only predictions of so many")
     options = parser.parse_args()
-    if options.clients is not None:
-        print(json.dumps(scaled(options.clients, options.repeats)))
-        return
     start_s, predict_s = start_up(3), command_s(3)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     scenario = load(SCENARIO, ["workload.local_iterations=5"])
@@ -514,7 +458,6 @@ def main() -> None:
         "ways": rows,
         "radios": radios(scenario, options.rounds, options.repeats),
         "curve": curve,
-        "scale": scale(min(3, options.repeats)),
     }
     tell(result)
     if options.json:
@@ -523,7 +466,7 @@ def main() -> None:
 
 def tell(result: dict[str, Any]) -> None:
     """Print tables, and whether each target is met."""
-    console, rows = Console(), result["scale"]
+    console = Console()
     tables: list[tuple[str, str, dict[str, str]]] = [
         ("ways", "way", {"rounds_per_s": ",.0f", "engine_times": ".1f"}),
         (
@@ -536,12 +479,6 @@ def tell(result: dict[str, Any]) -> None:
             "clients",
             {"us_per_round": ".1f", "ns_per_client_log2": ".0f", "latency_s": ".1f"},
         ),
-        (
-            "scale",
-            "clients",
-            dict.fromkeys(("rounds_per_s", "memory_mb", "trace_mb"), ",.1f")
-            | {"simpy_rounds_per_s": ",.2f"},
-        ),
     ]
     for name, first, columns in tables:
         cells = [
@@ -549,12 +486,6 @@ def tell(result: dict[str, Any]) -> None:
             for row in result[name]
         ]
         show([first, *columns], cells)
-    # From 100 on, what does not depend on K no longer counts.
-    per_client_s = [1 / row["rounds_per_s"] / row["clients"] for row in rows[1:]]
-    log = math.log(rows[-1]["clients"]) / math.log(rows[1]["clients"])
-    slower = per_client_s[-1] / per_client_s[0] / log
-    per_client_mb = [row["memory_mb"] / row["clients"] for row in rows[1:]]
-    larger = per_client_mb[-1] / per_client_mb[0]
     growth = result["curve"][-1]["ns_per_client_log2"] / result["curve"][0]["ns_per_client_log2"]
     simpy_times = result["ways"][3]["engine_times"]
     ordered = 1 / max(row["engine_times"] for row in result["ways"][5:])
@@ -566,8 +497,6 @@ def tell(result: dict[str, Any]) -> None:
         (f"growth over K log K, K = {CURVE[0]} to {CURVE[-1]}", growth, 1.0, False),
         ("share of the speed under another order", ordered, WANTED_SHARE, True),
         ("LTE's time over Shannon's, CPSFL", lte_times, MOST_LTE_TIMES, False),
-        ("time over K log K, K = 100 to 10,000", slower, MOST_GROWTH, False),
-        ("memory over K, K = 100 to 10,000", larger, MOST_GROWTH, False),
         ("start-up s", result["start_s"], WANTED_START_S, False),
         (
             "CPU s of `testbed predict` for 100 rounds",

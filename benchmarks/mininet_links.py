@@ -3,7 +3,9 @@
 
 """Uploads over Mininet's TCLink, its bandwidth changed slot by slot; for Mininet's own Python.
 
-Reads {"rates": K lists of bit/s, "slot_s", "bytes"} as JSON; prints [start_s, end_s] of each.
+With a file, which is `one_transfer.py`, it reads {"rates": K lists of bit/s, "slot_s", "bytes"} as
+JSON, and prints [start_s, end_s] of each. With a number, it sets this number of links up, and
+removes them.
 """
 
 import json
@@ -15,21 +17,30 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 
 
-def main(transfer: str) -> None:
+def linked(rates_bps):
+    """The network, the base station, the hosts, and their ends of links with these rates."""
     setLogLevel("critical")
-    order = json.load(sys.stdin)
-    rates, slot_s, size = order["rates"], order["slot_s"], order["bytes"]
     net = Mininet(controller=None)
     bs = net.addHost("bs")
     uavs, ends = [], []
-    for k, row in enumerate(rates):
+    for k, rate_bps in enumerate(rates_bps):
         uav = net.addHost(f"u{k}")
-        link = net.addLink(uav, bs, cls=TCLink, bw=row[0] / 1e6)
+        link = net.addLink(uav, bs, cls=TCLink, bw=rate_bps / 1e6)
         link.intf1.setIP(f"10.9.{k}.2/30")
         link.intf2.setIP(f"10.9.{k}.1/30")
         link.intf2.config(bw=1000)
         uavs.append(uav)
         ends.append(link.intf1)
+    return net, bs, uavs, ends
+
+
+def main(transfer: str) -> None:
+    if transfer.isdigit():
+        linked([10e6] * int(transfer))[0].stop()
+        return
+    order = json.load(sys.stdin)
+    rates, slot_s, size = order["rates"], order["slot_s"], order["bytes"]
+    net, bs, uavs, ends = linked([row[0] for row in rates])
     try:
         receivers = [
             bs.popen([sys.executable, transfer, "receive", str(6000 + k), str(size)])

@@ -1,37 +1,27 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a round of PPO training costs, beside stable-baselines3 on the same environment.
+"""Trainings with PPO on the same environment: the testbed's agents and stable-baselines3.
 
-    pip install stable-baselines3
-    python benchmarks/ppo.py [--rounds N] [--repeats N] [--json FILE]
-
-Both train on the paper's scenario and the same trace, with the same rewards and hyperparameters
-(batches of 12 rounds, 10 epochs, hidden layers of 128, 64 and 32 for policy and value each), on one
-thread. The agent `drl-` and stable-baselines3 see the distances at the end of a round; `drl` is the
-paper's agent, with attention over all slots. stable-baselines3 has no Dirichlet distributions: it
-decides by a Gaussian over the weights of shares and splits. The last row is the environment alone.
-
-Times are CPU milliseconds per round, without start-up: the differences between trainings of two
-lengths, the least of the repeats.
+`benchmarks/performance.py` measures them. All train on the paper's scenario and the same trace,
+with the same rewards and hyperparameters (batches of 12 rounds, 10 epochs, hidden layers of 128, 64
+and 32 for policy and value each), on one thread. The agent `drl-` and stable-baselines3 see the
+distances at the end of a round; `drl` is the paper's agent, with attention over all slots.
+stable-baselines3 has no Dirichlet distributions: it decides by a Gaussian over the weights of
+shares and splits.
 """
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import gymnasium
 import numpy as np
-import stable_baselines3
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from ns3_scenarios.trace import ChannelSource, Replay
 from orchestrator.engine.plan import Array
@@ -42,7 +32,7 @@ from orchestrator.scenario.loading import load
 from orchestrator.scenario.schema import Scenario
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
-FEW = 48
+FEW = 12
 """Rounds of the shorter training."""
 ROUND_S = 60.0
 """Time of the trace per round."""
@@ -95,6 +85,8 @@ def ours(scenario: Scenario, source: Source, variant: str) -> Callable[[int], fl
 
 
 def theirs(scenario: Scenario, source: Source) -> Callable[[int], float]:
+    import stable_baselines3
+
     def train(rounds: int) -> float:
         objectives: list[float] = []
 
@@ -137,50 +129,35 @@ def alone(scenario: Scenario, source: Source) -> Callable[[int], float]:
     return play
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=288)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    asked = parser.parse_args()
+WAYS: dict[str, Callable[[Scenario, Source], Callable[[int], float]]] = {
+    "drl": partial(ours, variant="drl"),
+    "drl-": partial(ours, variant="drl-"),
+    "stable-baselines3": theirs,
+    "environment": alone,
+}
+"""By name: a function that makes a training; it trains some rounds, and returns the mean of the
+objectives."""
+
+
+def round_s(way: str, rounds: int, repeats: int = 2) -> float:
+    """CPU seconds of a round of training without start-up: the difference between trainings of two
+    lengths, the least of the repeats.
+
+    Raises:
+        ImportError: A package is not installed.
+    """
     torch.set_num_threads(1)
     scenario = load(PAPER)
     with ns3_source(scenario) as made:
-        trace = made.trace(int(ROUND_S * asked.rounds / scenario.slot_s))
-
-    def source(_: Scenario) -> ChannelSource:
-        return Replay(trace)
-
-    ways = {
-        "drl (attention over trajectories)": ours(scenario, source, "drl"),
-        "drl- (distances)": ours(scenario, source, "drl-"),
-        "stable-baselines3 (distances)": theirs(scenario, source),
-        "environment alone (distances)": alone(scenario, source),
-    }
-    for train in ways.values():  # imports and caches
-        train(12)
-    least: dict[str, float] = {}
-    objective: dict[str, float] = {}
-    for _ in range(asked.repeats):  # in turns, so that a busy machine disturbs all alike
-        for name, train in ways.items():
-            took = []
-            for rounds in (FEW, asked.rounds):
-                began = time.process_time()
-                objective[name] = train(rounds)
-                took.append(time.process_time() - began)
-            per_round_ms = 1e3 * (took[1] - took[0]) / (asked.rounds - FEW)
-            least[name] = min(least.get(name, np.inf), per_round_ms)
-    versions = {name: version(name) for name in ("stable_baselines3", "torch", "gymnasium")}
-    table = Table("", "CPU ms a round", "mean objective", box=None)
-    for name in ways:
-        table.add_row(name, f"{least[name]:.2f}", f"{objective[name]:.1f}")
-    console = Console()
-    console.print(table)
-    console.print(", ".join(f"{name} {number}" for name, number in versions.items()))
-    if asked.json is not None:
-        rows = {name: {"cpu_ms": least[name], "objective": objective[name]} for name in ways}
-        asked.json.write_text(json.dumps({"versions": versions, "ways": rows}, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+        trace = made.trace(int(ROUND_S * rounds / scenario.slot_s))
+    train = WAYS[way](scenario, lambda _: Replay(trace))
+    train(FEW)  # imports and caches
+    least_s = np.inf
+    for _ in range(repeats):
+        took = []
+        for count in (FEW, rounds):
+            began = time.process_time()
+            train(count)
+            took.append(time.process_time() - began)
+        least_s = min(least_s, (took[1] - took[0]) / (rounds - FEW))
+    return least_s
