@@ -39,6 +39,7 @@ COMMANDS: dict[str, list[str]] = {
     "theory": ["theory", "quickstart"],
     "trace": ["trace", "quickstart", "--slots", "1000", "--out", "trace.npz"],
     "trace-long": ["trace", "paper", "--slots", "1000000", "--out", "long.npz"],
+    "predict-trace-long": ["predict", "paper", "--rounds", "10", "--trace", "long.npz"],
     "learn": ["learn", "quickstart", "--rounds", "1", "--out", "learned", "--overwrite"],
     "validate": ["validate", "quickstart", "--model", "tau2-hat", "--samples", "100"],
     "campaign": ["campaign", "run", "few.yaml", "--out", "few", "--workers", "2", "--overwrite"],
@@ -53,7 +54,7 @@ COMMANDS: dict[str, list[str]] = {
     "predict-10000-steps": ["predict", "paper", "--rounds", "10000", "--steps", "steps.parquet"],
     "predict-100-uavs": ["predict", "hundred", "--rounds", "1000"],
 }
-NEEDS = {"campaign-status": "campaign", "report": "run"}
+NEEDS = {"predict-trace-long": "trace-long", "campaign-status": "campaign", "report": "run"}
 """Commands that read what another one writes."""
 KB_PER_MB = 1000
 

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.npz import row_blocks
+from ns3_scenarios.npz import blocks
 from ns3_scenarios.trace import Array, ChannelTrace, Derived, Located, SlotTrace, TraceError
 
 PATHS = 24
@@ -100,16 +100,16 @@ class Fading:
         powers = np.empty((2, *turns.shape), np.float32)
         amplitudes = np.full(PATHS + 1, math.sqrt(1 / PATHS / (1 + self.direct)))
         amplitudes[PATHS] = math.sqrt(self.direct / (1 + self.direct))
-        for way, rows in product(range(1 if self.reciprocal else 2), row_blocks(turns)):
-            flown = turns[rows]
-            waves = np.stack([_waves(self.seed, way, rows.start + k) for k in range(len(flown))])
+        for way, index in product(range(1 if self.reciprocal else 2), blocks(turns)):
+            flown, first = turns[index], index[0].start
+            waves = np.stack([_waves(self.seed, way, first + k) for k in range(len(flown))])
             real, imaginary = np.zeros((2, *flown.shape))
             for amplitude, wave in zip(amplitudes, waves.transpose(1, 2, 0), strict=True):
                 phase, factor = wave[..., None, None]
                 turned = phase + factor * flown
                 real += amplitude * np.cos(turned)
                 imaginary += amplitude * np.sin(turned)
-            powers[way, rows] = real**2 + imaginary**2
+            powers[way, *index] = real**2 + imaginary**2
         if self.reciprocal:
             powers[1] = powers[0]
         return powers

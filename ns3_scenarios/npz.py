@@ -28,7 +28,7 @@ from testbed.system.zips import check_entries
 
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
 """A file is refused if it has more bytes than this and its compression ratio exceeds the next
-value; arrays of at least this size are mapped instead of being read."""
+value; the arrays of a file with more bytes are mapped instead of being read."""
 MOST_ENTRIES = 10_000
 """Largest number of arrays in a file."""
 BLOCK_BYTES = 1 << 20
@@ -108,30 +108,41 @@ def _blocks(array: AnyArray) -> Iterator[bytes]:
     """The bytes of an array in C order."""
     if not array.ndim:
         yield array.tobytes()
-    for rows in row_blocks(array):
-        yield array[rows].tobytes()
+    for index in blocks(array):
+        yield array[index].tobytes()
 
 
-def row_blocks(array: AnyArray) -> Iterator[slice]:
-    """Slices of the first axis of an array, each of which selects about `BLOCK_BYTES`.
+def blocks(array: AnyArray) -> Iterator[tuple[slice, ...]]:
+    """Indices of the parts of an array in C order, each with at most about `BLOCK_BYTES`.
 
-    After each slice, a mapped array releases the memory of the values that were read.
+    An index selects several rows, or a part of one row whose further axes are divided likewise.
+    After each part, a mapped array releases the memory of the values that were read.
     """
-    if not array.ndim or not len(array):
+    if not array.ndim or not array.size:
         return
     pages: mmap.mmap | None = getattr(array.base, "_mmap", None)
-    rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
-    for first in range(0, len(array), rows):
-        yield slice(first, first + rows)
+    for index in _parts(array.shape, array.itemsize):
+        yield index
         if pages is not None:
             pages.madvise(mmap.MADV_DONTNEED)
+
+
+def _parts(shape: tuple[int, ...], item_bytes: int) -> Iterator[tuple[slice, ...]]:
+    rows = BLOCK_BYTES // (item_bytes * math.prod(shape[1:]))
+    if rows or len(shape) == 1:
+        rows = max(1, rows)
+        yield from ((slice(first, first + rows),) for first in range(0, shape[0], rows))
+        return
+    for row in range(shape[0]):
+        for rest in _parts(shape[1:], item_bytes):
+            yield slice(row, row + 1), *rest
 
 
 def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArray]:
     """Read the named arrays as far as an NPZ file has them, without any pickled object.
 
     Arrays that are stored without compression and aligned are not copied, but read-only. Those of
-    at least `EASY_BYTES` are mapped: the system reads the parts of them that are used.
+    a file with more than `EASY_BYTES` are mapped: the system reads the parts that are used.
 
     Raises:
         OSError: The file cannot be opened or read.
@@ -195,7 +206,7 @@ def _mapped(
         zipfile.BadZipFile: The checksum of the member is wrong.
     """
     plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
-    if not plain or member.file_size < (EASY_BYTES if whole is None else BLOCK_BYTES):
+    if not plain or member.file_size < BLOCK_BYTES:
         return None
     with archive.open(member) as stream:
         shape, fortran, dtype = _head(stream)

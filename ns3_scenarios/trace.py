@@ -50,8 +50,6 @@ DownlinkIs = Literal["link", "cell"]
 use; `cell`: the rate of the whole cell, shared by the downlinks in use at the same time."""
 MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
-PIECE = 1 << 20
-"""Number of slots whose flight is checked together."""
 _GROWTH = 1.5
 """Factor by which a trace grows at least."""
 
@@ -415,15 +413,15 @@ def describe(trace: SlotTrace) -> str:
         words.append(extent(trace.position_m))
     words += [_range_of(name, values) for name, values in trace.named().items()]
     up, down = both_ways(trace.values)
-    blocks = npz.row_blocks(up)
-    if outages := sum(int(((up[rows] == 0) | (down[rows] == 0)).sum()) for rows in blocks):
+    parts = npz.blocks(up)
+    if outages := sum(int(((up[index] == 0) | (down[index] == 0)).sum()) for index in parts):
         words.append(_several(outages, "outage"))
     return ", ".join(words)
 
 
 def extent(position_m: Array) -> str:
     """The extent and the heights of positions [K, S, 3] in words."""
-    ends_m = [_ends(position_m[rows]) for rows in npz.row_blocks(position_m)]
+    ends_m = [_ends(position_m[index]) for index in npz.blocks(position_m)]
     ends = _ends(np.concatenate(ends_m))
     east, north, _ = np.ptp(ends, axis=(0, 1)).round(1)
     return (
@@ -439,8 +437,7 @@ def _ends(position_m: Array) -> Array:
 
 def _range_of(name: str, values: Array) -> str:
     """The range of the gains or rates of a field, without those that are 0."""
-    # The lowest and the highest one of a few UAVs at a time.
-    some = (values[rows][values[rows] > 0] for rows in npz.row_blocks(values))
+    some = (values[index][values[index] > 0] for index in npz.blocks(values))
     known = np.array([end for part in some if part.size for end in (part.min(), part.max())])
     gains = {"gain_up": "uplink gains", "gain_down": "downlink gains", "gain": "gains"}
     if what := gains.get(name):
@@ -718,7 +715,7 @@ def check_positions(
         raise refuse(
             f"position must be numbers of shape {(*shape, 3)}, not {given.dtype} {given.shape}"
         )
-    largest_m = np.max([_largest(given[rows]) for rows in npz.row_blocks(given)])
+    largest_m = np.max([_largest(given[index]) for index in npz.blocks(given)])
     for axis, most, what in (
         (slice(2), FARTHEST_M, "x and y are"),
         (slice(2, 3), HIGHEST_M, "the height is"),
@@ -728,21 +725,21 @@ def check_positions(
         fits = partial(_near, axis, most)
         rule = f"{what} at most {most:g} m from 0"
         check_each("position", given, fits, rule, refuse)
-    steps = (
-        (rows, first) for rows in npz.row_blocks(given) for first in range(0, shape[1] - 1, PIECE)
-    )
-    for rows, first in steps:
-        path = given[rows, first : first + PIECE + 1].astype(np.float64, copy=False)
+    for index in npz.blocks(given):
+        uav, first, end = index[0].start, 0, shape[1]
+        if len(index) > 1:  # with the slot after it
+            first, end = index[1].start, index[1].stop + 1
+        path = given[index[0], first:end].astype(np.float64, copy=False)
         step_m = np.diff(path, axis=1)
-        if _largest(step_m) <= FASTEST_M_S * slot_s / 2:  # in each direction
+        if not step_m.size or _largest(step_m) <= FASTEST_M_S * slot_s / 2:  # in each direction
             continue
         speed_m_s = np.linalg.norm(step_m, axis=2) / slot_s
         if (fast := speed_m_s > FASTEST_M_S).any():
             k, s = np.argwhere(fast)[0]
             raise refuse(
-                f"position[{rows.start + k}, {first + s + 1}] would need {speed_m_s[k, s]:.4g} m/s "
+                f"position[{uav + k}, {first + s + 1}] would need {speed_m_s[k, s]:.4g} m/s "
                 f"from the slot before; a UAV flies at most {FASTEST_M_S:g} m/s "
-                f"(UAV {rows.start + k + 1}, slot {first + s + 1})"
+                f"(UAV {uav + k + 1}, slot {first + s + 1})"
             )
 
 
@@ -768,18 +765,18 @@ def check_each(
     Args:
         name: The field.
         values: Shape [K, S], or [K, S, 3].
-        fits: Whether values are valid, with shape [n, S] for n UAVs; it is called for a few UAVs at
-            a time.
+        fits: Whether values are valid, with shape [n, m] for n UAVs and m slots; it is called for
+            a part of them at a time.
         rule: The rule for the values, for the message.
         refuse: Function that makes the exception.
 
     Raises:
         TraceError: A value does not fit.
     """
-    for rows in npz.row_blocks(values):
-        fit = fits(values[rows])
+    for index in npz.blocks(values):
+        fit = fits(values[index])
         if not fit.all():
-            k, s = np.argwhere(~fit)[0] + (rows.start, 0)
+            k, s = np.argwhere(~fit)[0] + (index[0].start, index[1].start if index[1:] else 0)
             what = f"{name}[{k}, {s}] is {_shown(values[k, s])}: {rule} (UAV {k + 1}, slot {s})"
             raise refuse(what)
 

@@ -26,9 +26,11 @@ from ns3_scenarios.trace import (
     load_trace,
     save_pieces,
 )
-from orchestrator.scenario.channel import _Given, _on_flight, ns3_source, pieces
+from orchestrator.rounds.loop import predict
+from orchestrator.scenario.channel import _Given, _on_flight, ns3_source, pieces, replay
 from orchestrator.scenario.loading import load, varied
 from testbed.system.files import json_digest
+from workloads.costs.profile import PAPER as PROFILE
 
 PAPER = load(Path("scenarios/paper.yaml"), ["uavs.tx_power_w=[0.1,0.1,0.1]"])
 SLOTS = 45
@@ -159,6 +161,33 @@ def test_a_large_trace_is_mapped_and_equals_one_that_is_read(tmp_path: Path) -> 
     assert peak < 200_000  # of zipfile and of blocks, whatever the size is
     (tmp_path / "t.npz").unlink()
     assert np.array_equal(found.gain, whole.gain)
+
+
+@pytest.mark.usefixtures("no_array_is_small")
+def test_a_prediction_on_ten_times_the_slots_needs_the_same_memory(tmp_path: Path) -> None:
+    def peak_of(slots: int) -> int:
+        trace_of(3, slots).save(tmp_path / "t.npz")
+        tracemalloc.start()
+        try:
+            found = load_trace(tmp_path / "t.npz")
+            assert f"{slots} slots" in describe(found)
+            assert len(predict(PAPER, replay(PAPER, found), PROFILE, rounds=2)) == 2
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak_of(1000)  # imports
+    few, many = peak_of(1000), peak_of(10_000)
+    assert many < few + 50_000, (few, many)  # positions of one UAV have 240 kB
+
+
+def test_blocks_are_all_values_in_order_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ns3_scenarios.npz.BLOCK_BYTES", 40)
+    for shape in ((7,), (3, 2), (3, 11), (2, 3, 11), (2, 11, 3), (2, 0)):
+        values = np.arange(float(np.prod(shape))).reshape(shape)
+        parts = [values[index].ravel() for index in npz.blocks(values)]
+        assert np.array_equal(np.concatenate([np.empty(0), *parts]), values.ravel())
+        assert all(0 < part.nbytes <= 40 for part in parts)
 
 
 def unaligned(path: Path, arrays: dict[str, Any]) -> None:

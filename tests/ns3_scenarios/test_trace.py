@@ -187,8 +187,8 @@ def test_the_limits_themselves_are_allowed(monkeypatch: pytest.MonkeyPatch) -> N
     trace_of({"gain": gain, "position": position, "slot_s": 0.1}, "t")
     bps = np.array([[1e12, 1e-3, 0.0]])
     trace_of({"uplink_bps": bps, "downlink_bps": bps, "slot_s": 0.1}, "t")
-    # Between two pieces of a flight, too.
-    monkeypatch.setattr("ns3_scenarios.trace.PIECE", 2)
+    # Between two blocks of a flight, too.
+    monkeypatch.setattr("ns3_scenarios.npz.BLOCK_BYTES", 2 * 3 * 8)
     position[0, 2, 0] = 0
     with pytest.raises(TraceError, match=r"position\[0, 2\] would need"):
         trace_of({"gain": gain, "position": position, "slot_s": 0.1}, "t")
