@@ -5,6 +5,7 @@
 
 import dataclasses
 import math
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -539,6 +540,10 @@ def read_arrays(
         raise
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
+    except zipfile.BadZipFile:
+        raise TraceError(
+            f"{path}: not an NPZ trace, or incomplete; `testbed import` reads files of other tools"
+        ) from None
     except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
@@ -655,7 +660,10 @@ def _values(
 ) -> Array:
     """Checked gains or rates."""
     if given.dtype.kind not in "fiu" or given.ndim != 2 or given.size == 0:
-        raise refuse(f"{name} must be numbers of shape [K, S], not {given.dtype} {given.shape}")
+        raise refuse(
+            f"{name} must be numbers of shape [K, S], not of shape {[*given.shape]}"
+            + ("" if given.dtype.kind in "fiu" else ", which are no numbers")
+        )
     values = _as_floats(given)
     least, most = (LEAST_BPS, MOST_BPS) if are_rates else (LEAST_GAIN, MOST_GAIN)
     rule = "a linear power gain is at most 1; dB values are converted by 10**(dB/10)"

@@ -28,6 +28,7 @@ from orchestrator.interface.given import (
     path_of,
     shortened,
     trace_from,
+    typed,
 )
 from orchestrator.interface.given import (
     resolved as resolved_of,
@@ -90,6 +91,7 @@ def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) ->
     return load_file(file, overrides)
 
 
+@typed
 def predict(
     scenario: Scenario | str | Path,
     trace: Trace | None = None,
@@ -137,6 +139,7 @@ def predict(
         )
 
 
+@typed
 def run(
     scenario: Scenario | str | Path,
     trace: Trace | None = None,
@@ -361,7 +364,7 @@ def read_run(path: str | Path) -> "Run":
     """
     from orchestrator.records.reader import read_run as read
 
-    return read(Path(path))
+    return read(path_of(path, "`path`: must be the path of a run directory"))
 
 
 def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
@@ -381,8 +384,13 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
         InputError: One timeline has a sequential downlink, the other a parallel one, and their
             trace does not state whether its downlink rates apply to each link or to the whole cell.
     """
+    from orchestrator.records.reader import Run
     from testbed.core.paradigm import paradigm
     from testbed.core.timeline import STEPS
+
+    for name, each in (("left", left), ("right", right)):
+        if not isinstance(each, Timeline | Run):
+            raise InputError(f"`{name}`: must be a timeline or a run, not {shortened(each)}")
 
     def schemes(given: "Timeline | Run") -> list[Paradigm]:
         if isinstance(given, Timeline):
@@ -462,7 +470,7 @@ def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
     if isinstance(given, Run):
         return [result_of(given)]
     if not isinstance(given, Timeline):
-        return read_results(given)
+        return read_results(path_of(given, "`results`: must be timelines, runs or paths"))
     if not len(given):
         raise InputError("`results`: a timeline has no round")
     open_ = given.downlink_is_open

@@ -259,7 +259,7 @@ def model(name: str, scenario: Scenario) -> AnalyticalModel:
     """
     if name in _own:
         return AnalyticalModel(name, name, "latency_s", _own[name], {})
-    function = ANALYTICAL_MODELS.function(name, "model")
+    function = ANALYTICAL_MODELS.function(name, "`model`")
     parameters = scenario.analytical_models.get(name, {})
     ANALYTICAL_MODELS.check(name, parameters)
     title, metric = COMPOSED[name][0] if name in COMPOSED else name, "latency_s"

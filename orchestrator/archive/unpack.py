@@ -69,8 +69,8 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
         raise InputError(f"{bundle}: cannot be read ({error.strerror or error})") from None
     except ValueError as error:
         raise InputError(f"{bundle}: {error}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise InputError(f"{bundle}: is not a zip file, or is broken ({error})") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise InputError(f"{bundle}: is not a zip file, or is broken") from None
     kinds = [kind for kind, content in CONTENT.items() if (folder / content).is_dir()]
     if len(kinds) != 1 or not (folder / METADATA).is_file():
         raise InputError(f"{bundle}: contains no run or campaign written by `testbed bundle`")

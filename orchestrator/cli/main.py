@@ -61,51 +61,11 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 """The commands that `testbed --help` lists, by heading."""
 
 FLAGS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in (
-        *("json", "key", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep"),
-        *("trace", "until", "down", "origin", "scenario", "format", "speed", "slot_s", "tx_dbm"),
-        *(
-            "from",
-            "to",
-            "repeat",
-            "hold",
-            "clock",
-            "workers",
-            "height_m",
-            "ground_m",
-            "within_km",
-            "fastest_m_s",
-            "host",
-            "port",
-        ),
-        *("ue", "enb", "vehicle", "base_station"),
-        *("longest_gap_s", "time_format", "same_time", "no_signal", "downlink"),
-        *("fit", "flight", "like", "model", "offered_bps", "sealed"),
-        *(
-            "radio",
-            "slots",
-            "learned",
-            "target",
-            "figures",
-            "rts",
-            "wifi_standard",
-            "wifi_width_mhz",
-            "wifi_ap_w",
-        ),
-    )
-} | {
-    **{name: f"--{name}" for name in ("emulated", "kernel", "packets", "samples", "space")},
-    **{
-        name: f"--{name}"
-        for name in ("reveal", "seeds", "state", "client", "variant", "tolerance", "to")
-    },
-    **{"delays_s": "--delay-ms", "file": "FILE", "flights": "FLIGHT.npz"},
-    "FILE": "FILE",
-    **{"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"},
-    **{"capture": "--capture", "live": "--live"},
+    **{"delays_s": "--delay-ms", "file": "FILE", "files": "FILE", "FILE": "FILE"},
+    **{"flights": "FLIGHT.npz", "results": "DIR|FILE", "overrides": "--set"},
+    **{"columns": "--column", "header": "--no-header"},
 }
-"""By argument name in error messages: its name on the command line."""
+"""By argument name in error messages: its name on the command line, if no option has this name."""
 SYSTEM_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG),
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
@@ -336,9 +296,19 @@ def _how_to_install(module: str) -> str:
     return f"{' and '.join(extras)} of the package contains it" if extras else ""
 
 
+def _options() -> dict[str, str]:
+    """The options of the command that runs, by argument name."""
+    command: Any = typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        command = getattr(command, "commands", {}).get(word, command)
+    options = {option for parameter in command.params for option in parameter.opts}
+    return {o[2:].replace("-", "_"): o for o in options if o.startswith("--")}
+
+
 def _exit(status: int, message: str) -> None:
-    with_flags = re.sub(r"`(\w+)`", lambda found: FLAGS.get(found[1], found[0]), message)
     if message:
+        flags = FLAGS | _options()
+        with_flags = re.sub(r"`(\w+)`", lambda found: flags.get(found[1], found[0]), message)
         say(" ".join(with_flags.split()))
     try:
         sys.stdout.flush()

@@ -13,6 +13,7 @@ from orchestrator.cli.console import say, shown
 from orchestrator.cli.help import Application
 from orchestrator.cli.options import PER_CORE, JsonFile
 from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
 
 if TYPE_CHECKING:
     from ns3_scenarios.nr_module import Module
@@ -68,7 +69,7 @@ def build(
     from ns3_scenarios import nr_module
 
     if part not in PARTS:
-        raise InputError(f"`part`: must be {' or '.join(PARTS)}, not {part[:40]!r}")
+        raise InputError(f"radio build: {not_one_of(part[:40], PARTS)}")
     with shown("parts") as show:
         module, is_new = nr_module.build_module(source, jobs=jobs, progress=show)
     if not is_new:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from testbed.core.errors import InputError
+from testbed.core.words import why
 from testbed.system.files import read_regular
 
 Array = npt.NDArray[np.float64]
@@ -35,7 +36,7 @@ def bytes_of(path: Path, most_bytes: int) -> bytes:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
+        raise InputError(f"{path}: cannot be read ({why(error)})") from None
 
 
 def decoded(data: bytes, path: Path) -> str:

@@ -47,7 +47,7 @@ def root_of(text: str, path: Path, kind: str, namespaces: Sequence[str]) -> Elem
         raise InputError(f"{path}: is not XML ({error})") from None
     namespace, name = split(root)
     if name != kind.lower():
-        raise InputError(f"{path}: is not {kind}: its root is {root.tag[:40]!r}")
+        raise InputError(f"{path}: is not {kind}: its root is {name[:40]!r}")
     if namespace not in namespaces:
         raise InputError(f"{path}: {kind} of the namespace {namespace[:60]!r} is not read")
     return root

@@ -9,7 +9,9 @@ from typing import Any, Self
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
+from orchestrator.scenario.loading import must_be
 from testbed.core.errors import InputError
+from testbed.core.words import why
 from testbed.system.files import json_digest, read_regular, write_json
 
 MOST_BYTES = 16 << 20
@@ -58,10 +60,13 @@ class Sealed(Part):
             raise InputError(f"`{option}`: {path}: no such file") from None
         except pydantic.ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the file"
-            raise InputError(f"`{option}`: {path}: {where}: {first['msg'].lower()}") from None
+            if first["type"] == "json_invalid":
+                raise InputError(f"`{option}`: {path}: is not JSON") from None
+            where = ".".join(map(str, first["loc"]))
+            says = "is missing" if first["type"] == "missing" else must_be(first)
+            raise InputError(f"`{option}`: {path}: {where}: {says}") from None
         except (OSError, ValueError) as error:
-            raise InputError(f"`{option}`: {path}: cannot be read ({error})") from None
+            raise InputError(f"`{option}`: {path}: cannot be read ({why(error)})") from None
         if found.digest != json_digest(found.model_dump(mode="json"), UNSEALED):
             raise InputError(f"`{option}`: {path}: digest: the file was changed after it was made")
         return found

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.interface.folders import check_resumable
-from orchestrator.interface.given import path_of
+from orchestrator.interface.given import path_of, typed
 from orchestrator.interface.progress import followed
 from orchestrator.interface.results import StudyResult
 from testbed.core.errors import InputError, RunError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.campaigning.spec import Campaign
 
 
+@typed
 def campaign(
     file: str | Path | Mapping[str, Any],
     out: str | Path | None = None,
@@ -47,7 +48,8 @@ def campaign(
         retry_invalid: Whether emulated points that were not valid are repeated.
         scheduler: Address of a Dask scheduler whose workers compute. Default: this machine.
         key: Key file of the scheduler.
-        workers: Number of worker processes on this machine. Default: one per core.
+        workers: Number of worker processes on this machine; 0: this process computes. Default: one
+            per core.
         progress: Called with a description of the current step, its progress, and its total.
             Default: a bar in a notebook.
 
@@ -194,6 +196,7 @@ def folder_of(given: "Path | Campaign", out: Path | None) -> "CampaignFolder":
     return CampaignFolder(out)
 
 
+@typed
 def report(folder: str | Path, *, figures: bool = False) -> list[Path]:
     """Write the page of a run, a session or a training again.
 

@@ -6,7 +6,7 @@
 from typing import Literal
 
 from ns3_scenarios.trace import SlotTrace, TraceExhausted
-from orchestrator.interface.given import ScenarioLike, Trace, channel_of, resolved, shortened
+from orchestrator.interface.given import ScenarioLike, Trace, channel_of, resolved, typed, whole
 from orchestrator.interface.progress import followed
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
@@ -15,6 +15,7 @@ Radio = Literal["ns3-lte", "ns3-nr", "ns3-wifi"]
 MOST_SLOTS = 10_000_000
 
 
+@typed
 def trace(
     scenario: ScenarioLike,
     slots: int,
@@ -48,8 +49,7 @@ def trace(
     from orchestrator.rounds.ns3_radio import rate_trace, settings_of
 
     parsed = resolved(scenario, None, None)
-    if not isinstance(slots, int) or not 1 <= slots <= MOST_SLOTS:
-        raise InputError(f"`slots`: must be from 1 to {MOST_SLOTS}, not {shortened(slots)}")
+    whole("slots", slots, 1, MOST_SLOTS)
     access = None
     if rts or any(it is not None for it in (radio, wifi_standard, wifi_width_mhz, wifi_ap_w)):
         access = settings_of(

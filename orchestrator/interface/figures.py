@@ -50,7 +50,8 @@ def plot(
         raise InputError("`result`: has no round")
     place = next(iter(rounds)) if round is None else round
     if place not in rounds:
-        raise InputError(f"`round`: must be one of {min(rounds)} to {max(rounds)}, not {place}")
+        known = " to ".join(map(str, sorted({min(rounds), max(rounds)})))
+        raise InputError(f"`round`: must be {known}, not {shortened(place)}")
     if isinstance(result, Timeline):
         chosen(name, {"gantt": None}, "figure")
         one = rounds[place]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.interface.folders import check_new, remove_results
-from orchestrator.interface.given import ScenarioLike, path_of, resolved, shortened
+from orchestrator.interface.given import ScenarioLike, path_of, resolved, shortened, typed
 from orchestrator.interface.progress import followed
 from orchestrator.interface.results import StudyResult, figures_of
 from testbed.core.errors import InputError
@@ -24,6 +24,7 @@ FIT_FILES = ("fit.json", "fit.html", "*-replay.npz")
 FORECAST_FILES = ("forecast.json", "forecast.html")
 
 
+@typed
 def fit(
     flights: "str | Path | Sequence[str | Path]",
     models: Sequence[str] = (),
@@ -110,6 +111,7 @@ def _short_names(flights: "Sequence[Flown]") -> list[str]:
     ]
 
 
+@typed
 def forecast(
     scenario: ScenarioLike,
     fit: str | Path,

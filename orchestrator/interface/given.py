@@ -3,11 +3,23 @@
 
 """Arguments that the functions of the Python interface share: scenarios, traces and policies."""
 
+import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
@@ -16,6 +28,7 @@ from orchestrator.scenario.loading import changes_epochs, set_key, validate, wit
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
+from testbed.core.words import not_one_of
 
 if TYPE_CHECKING:
     from orchestrator.rounds.loop import Decide
@@ -53,6 +66,47 @@ def path_of(given: object, must: str) -> Path:
     if not isinstance(given, str | os.PathLike):
         raise InputError(f"{must}, not {shortened(given)}")
     return Path(given)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def typed(function: Callable[P, R]) -> Callable[P, R]:
+    """The function; its arguments that must be booleans, or one of some words, are checked first.
+
+    Otherwise `wire="no"` would count as true, and an unknown word as none.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            given = {}  # The function itself says what is wrong.
+        for name, value in given.items():
+            kind = signature.parameters[name].annotation
+            if kind is bool and not isinstance(value, bool):
+                raise InputError(f"`{name}`: must be True or False, not {shortened(value)}")
+            words = [word for part in (kind, *get_args(kind)) for word in _words(part)]
+            if words and value is not None and value not in words:
+                raise InputError(f"`{name}`: {not_one_of(str(value), words)}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _words(kind: object) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def whole(name: str, value: object, least: int, most: int) -> None:
+    """Refuse an argument that is not a whole number between two bounds."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputError(f"`{name}`: must be a whole number, not {shortened(value)}")
+    if not least <= int(value) <= most:
+        raise InputError(f"`{name}`: must be from {least} to {most}, not {value}")
 
 
 def shortened(value: object) -> str:

@@ -18,6 +18,8 @@ from orchestrator.interface.given import (
     path_of,
     resolved,
     shortened,
+    typed,
+    whole,
 )
 from orchestrator.interface.names import VARIANTS
 from orchestrator.interface.progress import followed
@@ -40,6 +42,7 @@ WEIGHT_FILES = ("model.safetensors", "config.json", "generation_config.json")
 MOST_SEEDS = 1000
 
 
+@typed
 def learn(
     scenario: ScenarioLike,
     out: str | Path,
@@ -77,8 +80,7 @@ def learn(
     Raises:
         InputError: The scenario does not train a model, or an argument is not valid.
     """
-    if not isinstance(seeds, int) or not 1 <= seeds <= MOST_SEEDS:
-        raise InputError(f"`seeds`: must be from 1 to {MOST_SEEDS}, not {shortened(seeds)}")
+    whole("seeds", seeds, 1, MOST_SEEDS)
     from testbed.host.dask_cluster import Cluster
 
     first = resolved(scenario, None, rounds)
@@ -141,6 +143,7 @@ def check_empty(folder: Path, *, replaces: bool) -> None:
         raise InputError(f"`out`: {folder} exists already and is not an empty folder")
 
 
+@typed
 def train(
     scenario: ScenarioLike,
     out: str | Path,
@@ -261,6 +264,7 @@ def judged(
         )
 
 
+@typed
 def export(
     source: str | Path,
     out: str | Path,
@@ -291,11 +295,8 @@ def export(
     """
     run_dir = path_of(source, "`source`: must be a path")
     folder = path_of(out, "`out`: must be a path")
-    for name, value, known in (("to", to, FORMATS), ("state", state, STATES)):
-        if value not in known:
-            raise InputError(f"`{name}`: {not_one_of(str(value), known)}")
     if client is not None and (not isinstance(client, int) or client < 1):
-        raise InputError(f"`client`: must be at least 1, not {shortened(client)}")
+        raise InputError(f"`client`: must be a whole number from 1 on, not {shortened(client)}")
     check_no_link(folder)
     if to in ("peft", "weights"):
         return _export_model(run_dir, folder, to, state, client, overwrite)

@@ -19,6 +19,8 @@ from orchestrator.interface.given import (
     resolved,
     shortened,
     trace_from,
+    typed,
+    whole,
 )
 from orchestrator.interface.progress import followed
 from orchestrator.interface.results import StudyResult, figures_of
@@ -64,6 +66,7 @@ def theory(scenario: ScenarioLike, trace: Trace | None = None) -> "TheoryTable":
         return run(parsed, source, profile_of(parsed))
 
 
+@typed
 def cross_check(
     scenario: ScenarioLike,
     trace: Trace | None = None,
@@ -135,6 +138,7 @@ def cross_check(
     return StudyResult(title, verdict(check), tables, figures, check, folder)
 
 
+@typed
 def overhead(
     scenario: ScenarioLike,
     trace: Trace | None = None,
@@ -227,6 +231,7 @@ def overheads(
     return StudyResult(title, sentences, study.frames(outcomes), figures, outcomes, folder)
 
 
+@typed
 def validate(
     scenario: ScenarioLike,
     model: str | Callable[..., Any],
@@ -268,7 +273,8 @@ def validate(
         resume: Whether there must be an earlier validation in `out`.
         scheduler: Address of a Dask scheduler whose workers compute. Default: this machine.
         key: Key file of the scheduler.
-        workers: Number of worker processes on this machine. Default: one per core.
+        workers: Number of worker processes on this machine; 0: this process computes. Default: one
+            per core.
         progress: Called with a description of the current step, its progress, and its total.
             Default: a bar in a notebook.
 
@@ -280,6 +286,7 @@ def validate(
         InputError: An argument is not valid.
         RunError: A point failed.
     """
+    from orchestrator.analytical.models import EQUATIONS
     from orchestrator.analytical.models import model as check_model
     from orchestrator.analytical.models import named
     from orchestrator.studies.validation import study
@@ -287,6 +294,8 @@ def validate(
     from orchestrator.studies.validation.page import figure, write
     from orchestrator.studies.validation.space import default_space, load_space, read_space
     from orchestrator.studies.validation.verdict import verdict
+    from testbed.core.paradigm import BUILT_IN
+    from testbed.core.registry import METRICS
     from testbed.host.dask_cluster import Cluster
 
     folder = None if out is None else path_of(out, "`out`: must be a path")
@@ -320,11 +329,19 @@ def validate(
         varied = read_space(space, "`space`", parsed)
     else:
         varied = load_space(path_of(space, "`space`: must be a path or a mapping"), parsed)
-    if not 16 <= samples <= 1_000_000:
-        raise InputError(f"`samples`: must be from 16 to 1000000, not {shortened(samples)}")
-    for name, value in (("packets", packets or 0), ("kernel", kernel)):
-        if not 0 <= value <= samples:
-            raise InputError(f"`{name}`: must be from 0 to {samples}, the number of samples")
+    if metric is not None:
+        METRICS.function(metric, "`metric`")
+    drawn = {key.partition(".")[0] for key in varied.keys}
+    form = None if drawn & {"paradigm", "order", "uploads"} else EQUATIONS.get(model)
+    if form is not None and form.relation(parsed.scheme) is None:
+        names = ", ".join(paradigm.name for paradigm in BUILT_IN if form.relation(paradigm))
+        raise InputError(
+            f"`model`: {model!r} does not apply to paradigm {parsed.paradigm!r}, only to {names}"
+        )
+    whole("samples", samples, 16, 1_000_000)
+    whole("packets", packets or 0, 0, samples)
+    whole("kernel", kernel, 0, samples)
+    whole("seed", seed, 0, 2**63 - 1)
     if tolerance is not None and not 0 <= tolerance <= 10:
         raise InputError(f"`tolerance`: must be from 0 to 10, not {shortened(tolerance)}")
     request = Request(parsed, model, varied, samples, packets, kernel, tolerance, metric, seed)

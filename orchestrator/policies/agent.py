@@ -44,6 +44,7 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, Round
+from testbed.core.words import not_one_of
 from testbed.system.files import check_no_link, opened_regular, write_whole
 from testbed.system.zips import check_entries
 
@@ -565,7 +566,7 @@ def history_table(history: list[list[float]]) -> pd.DataFrame:
 
 def _variant(name: str) -> Variant:
     if name not in VARIANTS:
-        raise InputError(f"variant: must be one of {', '.join(VARIANTS)}, not {name!r}")
+        raise InputError(f"`variant`: {not_one_of(name, VARIANTS)}")
     return VARIANTS[name]
 
 

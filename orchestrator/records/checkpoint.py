@@ -34,6 +34,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError
 from testbed.core.timeline import BackhaulTransfer, Loss, Round
+from testbed.core.words import why
 from testbed.network.injector import ImpairmentCounts, Report
 from testbed.system.files import read_json, write_json, write_whole
 from testbed.system.machine import Machine
@@ -217,7 +218,7 @@ class Checkpoint:
                 if found == entry:
                     return kept
         except Exception as error:  # numpy, zipfile and changed classes raise many types
-            raise InputError(f"`resume`: {path}: cannot be read ({error})") from None
+            raise InputError(f"`resume`: {path}: cannot be read ({why(error)})") from None
         if found in KINDS:
             raise InputError(
                 f"`resume`: {path}: is of `testbed {KINDS[found]}`, not of this command"

@@ -299,7 +299,7 @@ def compare(
             there is a target and no result was evaluated on held-out data.
     """
     if not given:
-        raise InputError("DIR: nothing was given to compare")
+        raise InputError("`results`: nothing was given to compare")
     results = [each for each in given if isinstance(each, Result)]
     check_comparable(
         paradigm(round_.paradigm)

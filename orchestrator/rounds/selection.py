@@ -114,7 +114,7 @@ def _checked(scenario: Scenario, name: str, choose: Choose) -> Choose:
         if not clients or not set(clients) <= set(start.among(scenario).tolist()):
             own = start.members and f"the UAVs {', '.join(map(str, start.members))}"
             fits = own or f"1 to {scenario.uavs.count}"
-            raise RunError(f"{where}: must choose some of {fits}: {clients}")
+            raise RunError(f"{where}: must choose one or more of {fits}, not {clients}")
         return clients
 
     return chosen

@@ -16,7 +16,7 @@ from orchestrator.scenario.schema import Fitted, Scenario
 from orchestrator.scenario.unused import say_unused
 from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
 from testbed.core.errors import InputError
-from testbed.core.words import did_you_mean, place_of
+from testbed.core.words import LONGEST, did_you_mean, place_of, why
 from testbed.system.files import json_digest, json_value, read_regular
 
 log = logging.getLogger(__name__)
@@ -79,11 +79,15 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
         own = [file.stem for file in (OWN / f"{what}s").glob("*.yaml")]
         hint = did_you_mean(path.name, own) if path == Path(path.name) else ""
         raise InputError(f"{path}: no such {what} file{hint}") from None
+    except UnicodeError:
+        raise InputError(f"{path}: is not a {what} file (it is not UTF-8 text)") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
+        raise InputError(f"{path}: cannot be read ({why(error)})") from None
     tree = parse(text, str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a mapping of keys to values")
+    if {"scenario", "rounds"} <= tree.keys() and isinstance(tree["rounds"], list):
+        raise InputError(f"{path}: this is a result written with --json, not a {what}")
     is_campaign = "studies" in tree
     if is_campaign and what == "scenario":
         raise InputError(f"{path}: this is a campaign, not a scenario: see `testbed campaign run`")
@@ -154,7 +158,7 @@ def read_fit(path: Path, key: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"{where}: no such file") from None
     except OSError as error:
-        raise InputError(f"{where}: cannot be read ({error})") from None
+        raise InputError(f"{where}: cannot be read ({why(error)})") from None
     except ValueError as error:
         raise InputError(f"{where}: is not JSON{place_of(error)}") from None
     channel = tree.get("channel") if isinstance(tree, dict) else None
@@ -237,12 +241,14 @@ def _of(source: str) -> Iterator[None]:
 
 
 _PATTERNS = dict.fromkeys(
-    (r"^[\w.-]+$", r"^[A-Za-z_][\w.-]*$", r"^\w[\w.-]*$"), "letters, digits, '_', '.' and '-'"
+    (r"^[\w.-]+$", r"^[A-Za-z_][\w.-]*$", r"^\w[\w.-]*$"),
+    "must consist of letters, digits, '_', '.' and '-'",
 ) | {
-    "^[0-9a-f]{64}$": "64 hexadecimal digits",
-    "^[a-z0-9_]+$": "lower-case letters, digits and '_'",
+    "^[0-9a-f]{64}$": "must consist of 64 hexadecimal digits",
+    "^[a-z0-9_]+$": "must consist of lower-case letters, digits and '_'",
+    r"^(auto|cpu|cuda(:\d+)?)$": "must be 'auto', 'cpu', 'cuda' or 'cuda:N'",
 }
-"""By pattern of a text: of what it consists."""
+"""By pattern of a text: what it must be."""
 _MUST = {
     "bool": "must be true or false",
     "date": "must be a date",
@@ -264,8 +270,15 @@ _MUST = {
     "string_too_short": "must have at least {min_length} characters",
     "too_long": "must have at most {max_length} values",
     "too_short": "must have at least {min_length} values",
+    "tuple": "must be a list",
+    "union_tag_invalid": "must be one of {expected_tags}",
+    "union_tag_not_found": "is missing",
 }
 """By kind of pydantic's errors, without `_type` and `_parsing`: what a value must be."""
+
+
+_SAID = {"value_error", "union_tag_not_found", "too_long", "too_short"}
+"""Kinds of errors whose message has the value, or needs none."""
 
 
 def must_be(error: Any) -> str:
@@ -273,9 +286,11 @@ def must_be(error: Any) -> str:
     kind = re.sub("_(type|parsing|parsing_size)$", "", error["type"])
     pattern = error.get("ctx", {}).get("pattern")
     if pattern in _PATTERNS:
-        return f"must consist of {_PATTERNS[pattern]}"
+        return _PATTERNS[pattern]
     if kind in _MUST:
         context = error.get("ctx", {})
+        if context.get("min_length") == 1:
+            return "must not be empty"
         numbers = {k: f"{v:.12g}" for k, v in context.items() if isinstance(v, float)}
         return _MUST[kind].format(**context | numbers)
     message: str = error["msg"].removeprefix("Value error, ")
@@ -296,29 +311,61 @@ def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
     closer = [
         e
         for e in same
-        if e["type"] != "literal_error"
+        if e["type"] not in ("literal_error", "default_factory_not_called")
+        and not (e["type"] == "extra_forbidden" and e["loc"][-1] in _keys(model, e["loc"]))
         and not e["type"].endswith("_type")
         and not (e["type"] == "float_parsing" and _path(e) == field)
     ]
-    error = (closer or same)[0]
+    error = closer[0] if closer else max(same, key=lambda e: len(_path(e)))
     others = {e["type"] for e in same} if error["type"] == "literal_error" else set()
     may_be = " or a list" if "list_type" in others else ""
     may_be += " or a number" if others & {"float_type", "float_parsing"} else ""
     keys = [str(part) for part in _path(error)]
     message = must_be(error) + may_be
     if error["type"] == "extra_forbidden":
-        return f"{'.'.join(keys)}: no such key{did_you_mean(keys[-1], _keys(model, error['loc']))}"
+        known = _keys(model, error["loc"])
+        if keys[-1] in known and "model" in known:  # a key of another member of a union
+            return f"{'.'.join(keys[:-1])}.model: is missing"
+        hint = did_you_mean(keys[-1], known) or _elsewhere(model, keys)
+        listed = ", ".join(known)
+        if not hint and 0 < len(listed) <= 2 * LONGEST:
+            hint = f"; the keys are {listed}"
+        return f"{'.'.join(keys)}: no such key{hint}"
+    if error["type"] == "missing" and keys[-1].isdigit():
+        missing = [int(_path(e)[-1]) for e in same if e["type"] == "missing"]
+        wrong = f"must have {max(missing) + 1} values, not {min(missing)}"
+        return f"{'.'.join(keys[:-1])}: {wrong}"
     if error["type"] == "missing":
         return f"{'.'.join(keys)}: is missing"
     given = error["input"]
     if error["type"] == "value_error" and ": " in message and isinstance(given, dict):
         return message if not keys else f"{'.'.join(keys)}.{message}"
-    own_words = isinstance(given, (dict, list)) or error["type"] == "value_error"
-    text = str(given)[:60]
-    shown = "" if own_words else f", not {repr(text) if isinstance(given, str) else text}"
+    if error["type"].startswith("union_tag"):
+        keys.append(error["ctx"]["discriminator"].strip("'"))
+        given = given.get(keys[-1]) if isinstance(given, dict) else given
+    shown = "" if error["type"] in _SAID else f", not {_as_yaml(given)}"
     if error["type"] == "literal_error" and isinstance(given, str):
         shown += did_you_mean(given, re.findall("'([^']*)'", error["ctx"]["expected"]))
     return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")
+
+
+def _as_yaml(given: Any) -> str:
+    """A value in the words of YAML, shortened; of a list or a mapping, only its kind."""
+    if isinstance(given, dict | list | tuple):
+        return "keys and values" if isinstance(given, dict) else "a list"
+    if given is None or isinstance(given, bool):
+        return "empty" if given is None else str(given).lower()
+    return repr(given[:60]) if isinstance(given, str) else str(given)[:60]
+
+
+def _elsewhere(model: type[BaseModel], keys: Sequence[str]) -> str:
+    """End of a message: the sections in which an unknown key exists."""
+    others = [
+        f"{name}.{keys[-1]}"
+        for name, field in model.model_fields.items()
+        if any(keys[-1] in part.model_fields for part in _models(field.annotation))
+    ]
+    return f"; did you mean {' or '.join(others)}?" if others else ""
 
 
 def _keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:

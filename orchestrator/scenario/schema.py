@@ -1371,10 +1371,10 @@ class Workload(Section):
     )
     """Tokens per sample of a language model. Default: 128, or the number of positions of the model
     if it is smaller."""
-    split: SplitPoint | list[SplitPoint] = 2
+    split: SplitPoint | Annotated[list[SplitPoint], Field(min_length=1)] = 2
     """Number of parts of the model on the client, u: stages of a Swin or of a convolutional
     network, blocks of other models. A list has one number per UAV."""
-    local_iterations: Iterations | list[Iterations] = 3
+    local_iterations: Iterations | Annotated[list[Iterations], Field(min_length=1)] = 3
     """Local iterations per round, I. A list has one number per UAV. A UAV that has finished its
     iterations sends its adapters, and the others no longer wait for it."""
     sampling: Literal["draws", "epochs"] = Field(
@@ -1395,7 +1395,7 @@ class Workload(Section):
     """With `sampling: epochs`, number of passes per round, E. A list has one number per UAV. The
     number of samples of each UAV then determines its `local_iterations`, and a given value of this
     key is replaced."""
-    batch_size: BatchSize | list[BatchSize] = 8
+    batch_size: BatchSize | Annotated[list[BatchSize], Field(min_length=1)] = 8
     """Samples per batch, B. A list has one number per UAV."""
     compute: Literal["real", "none"] = "real"
     """`real` trains the model with torch; `none` sends the same number of bytes without torch."""
@@ -2065,10 +2065,12 @@ VIRTUAL_DATE, _DATES = "2026-01-01", (date(2000, 1, 1), date(2199, 12, 31))
 def _date(value: object) -> str:
     """A date of YAML, or a text with one, in the form of ISO 8601."""
     with suppress(TypeError, ValueError):
-        given = value if isinstance(value, date) else date.fromisoformat(value)  # type: ignore[arg-type]
-        if not isinstance(given, datetime) and _DATES[0] <= given <= _DATES[1]:
-            return given.isoformat()
-    raise ValueError(f"must be a date from {_DATES[0]} to {_DATES[1]} like {VIRTUAL_DATE}")
+        read = value if isinstance(value, date) else date.fromisoformat(value)  # type: ignore[arg-type]
+        if not isinstance(read, datetime) and _DATES[0] <= read <= _DATES[1]:
+            return read.isoformat()
+    first, last = _DATES
+    given = str(value)[:40]
+    raise ValueError(f"must be a date from {first} to {last} like {VIRTUAL_DATE}, not {given!r}")
 
 
 OF_REAL_CLOCK = ("dilation", "overrun_bound")
@@ -2528,6 +2530,8 @@ class Scenario(Section):
         for name in ("speed_m_s", "mean_speed_m_s", "speed_deviation_m_s"):
             _one_per_uav(f"mobility.{name}", getattr(self.mobility, name), self.uavs.count)
         low, high = self.fleet.speed_m_s.T
+        for k in np.flatnonzero(low > high):
+            raise ValueError(f"mobility.speed_m_s: {low[k]:g} to {high[k]:g} is not a range")
         mean = self.fleet.mean_speed_m_s
         for k in np.flatnonzero(~((low <= mean) & (mean <= high))):
             raise ValueError(

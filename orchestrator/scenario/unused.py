@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Keys of a scenario that differ from their default and have no effect, said in one line each.
+"""Keys of a scenario that differ from their default and have no effect, or have a value that is
+probably in another unit, said in one line each.
 
 Such a key is no error: a scenario may be meant for several uses, and keys that belong together may
 be set one after the other. But its effect would be expected.
@@ -78,6 +79,30 @@ OF_BUFFER = ("server_learning_rate", "start")
 OF_EVALUATION = ("evaluate_every_updates", "evaluate_every_s")
 OF_OBSERVATION = ("delay_slots", "noise_db", "position_noise_m")
 
+USUAL = {
+    "uavs.tx_power_w": (1e-4, 10, "W; 30 dBm are 1 W"),
+    "base_station.tx_power_w": (1e-3, 1000, "W; 46 dBm are 40 W"),
+    "radio.uplink_bandwidth_hz": (1e5, 1e10, "Hz"),
+    "radio.downlink_bandwidth_hz": (1e5, 1e10, "Hz"),
+    "links.one_way_delay_s": (0, 1, "s"),
+    "uavs.compute_flops": (1e6, 1e16, "FLOP/s"),
+    "base_station.compute_flops": (1e7, 1e19, "FLOP/s"),
+}
+"""By key: the least and the largest value of known devices, and the unit. Other values are allowed,
+and often in another unit."""
+
+
+def unusual(scenario: Scenario) -> list[str]:
+    """A line for each key whose value no known device has."""
+    lines = []
+    for key, (least, most, unit) in USUAL.items():
+        given = attrgetter(key)(scenario)
+        for value in given if isinstance(given, list) else [given]:
+            if isinstance(value, int | float) and not least <= value <= most:
+                lines.append(f"{key}: {value:g} is unusual; the unit is {unit}")
+                break
+    return lines
+
 
 def say_unused(scenario: Scenario, use: Use | None = None) -> None:
     """Log a line for each reason why keys have no effect; equal lines are logged once.
@@ -87,6 +112,8 @@ def say_unused(scenario: Scenario, use: Use | None = None) -> None:
         use: What it is used for; None: what holds for any use.
     """
     if inside.guest_settings() is None:  # the host of a guest has logged it
+        for line in unusual(scenario) if use is None else ():
+            _log_once(line)
         for reason, keys in unused(scenario, use).items():
             _log_once(f"{', '.join(keys)}: no effect; {reason}")
         if CONTENDS(scenario):

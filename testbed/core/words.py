@@ -19,8 +19,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     letters = re.sub(r"\d+", "0", str(word))
     others = [name for name in known if re.sub(r"\d+", "0", name) != letters or name == word]
-    close = get_close_matches(str(word), others, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    by_case = {name.lower(): name for name in reversed(others)}
+    close = get_close_matches(str(word).lower(), by_case, n=1)
+    return f"; did you mean {by_case[close[0]]!r}?" if close else ""
 
 
 def not_one_of(word: str, known: Iterable[str]) -> str:
@@ -30,6 +31,11 @@ def not_one_of(word: str, known: Iterable[str]) -> str:
         return f"{word!r} is not one of {named}{did_you_mean(word, words)}"
     close = get_close_matches(str(word), words, n=3) or words[:3]
     return f"{word!r} is not one of the {len(words)} known names, such as {', '.join(close)}"
+
+
+def why(error: Exception) -> object:
+    """The reason of an error, without the number and the path in those of the system."""
+    return getattr(error, "strerror", None) or error
 
 
 def place_of(error: Exception) -> str:

@@ -57,6 +57,8 @@ class Cluster:
             raise InputError("`workers`: are processes of this machine; `scheduler` has its own")
         if self.scheduler is None and self.key is not None:
             raise InputError("`key`: needs `scheduler`, which the key belongs to")
+        if self.key is not None and not self.key.is_file():
+            raise InputError(f"`key`: there is no file {self.key}")
 
 
 @contextlib.contextmanager

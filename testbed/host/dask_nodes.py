@@ -28,6 +28,7 @@ from distributed.comm.addressing import parse_host_port
 from tornado.netutil import bind_sockets
 
 from testbed.core.errors import InputError, RunError
+from testbed.core.words import why
 from testbed.system.files import read_regular
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def security(path: Path) -> Security:
         text = read_regular(path, MOST_KEY_BYTES).decode("ascii")
         mode = path.stat().st_mode
     except (OSError, ValueError) as error:
-        raise InputError(f"`key`: {path} cannot be read ({error})") from None
+        raise InputError(f"`key`: {path} cannot be read ({why(error)})") from None
     if mode & 0o077:
         raise InputError(f"`key`: other users may read {path}; `chmod 600` it, or make a new one")
     found = {match[1]: match[0] for match in _PEM.finditer(text)}

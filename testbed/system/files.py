@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from testbed.core.errors import InputError
+from testbed.core.words import place_of
 from testbed.system.leftovers import noted
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeError:
         raise InputError(f"{path}: cannot be read (it is not UTF-8 text)") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}: is not JSON{place_of(error)}") from None
     except ValueError as error:
         is_ours = str(error).startswith("is ")
         raise InputError(f"{path}: cannot be read ({'it ' * is_ours}{error})") from None

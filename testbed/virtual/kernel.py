@@ -200,7 +200,7 @@ def build(
     archive = source or debian_source()
     assert archive is not None
     if not archive.is_file():
-        raise InputError(f"source: there is no file {archive}")
+        raise InputError(f"`source`: there is no file {archive}")
     kernels().mkdir(parents=True, exist_ok=True)
     with (kernels() / "build.lock").open("w") as lock:
         progress("waiting for another build", 0, 1)

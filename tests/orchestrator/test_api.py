@@ -264,8 +264,25 @@ def test_losses_come_back_from_the_tables() -> None:
         (lambda: tb.load("quickstrat"), "quickstrat: no such scenario file; did you mean 'quick"),
         (lambda: tb.load("papr"), "papr: no such scenario file; did you mean 'paper'?"),
         (lambda: tb.load("./papr"), "papr: no such scenario file"),
+        (lambda: tb.compare("a", "b"), "`left`: must be a timeline or a run, not 'a'"),
+        (lambda: tb.read_run(None), "`path`: must be the path of a run directory, not None"),
+        (lambda: tb.comparison([]), "`results`: nothing was given to compare"),
+        (lambda: tb.trace("quickstart", 10.0), "`slots`: must be a whole number, not 10.0"),
+        (lambda: tb.trace("quickstart", True), "`slots`: must be a whole number, not True"),
+        (lambda: tb.trace("quickstart", 0), "`slots`: must be from 1 to 10000000, not 0"),
+        (lambda: tb.predict("quickstart", wire="no"), "`wire`: must be True or False, not 'no'"),
+        (lambda: tb.run("quickstart", capture="all"), "`capture`: 'all' is not one of frames"),
+        (lambda: tb.export("x", "y", "onnx"), "`to`: 'onnx' is not one of peft, weights"),
+        (
+            lambda: tb.validate("paper", "tau3"),
+            "`model`: 'tau3' does not apply to paradigm 'cpsfl', only to pipesfl",
+        ),
+        (
+            lambda: tb.validate("paper", "tau2", key="no.key", scheduler="tls://h:1"),
+            "`key`: there is no file no.key",
+        ),
     ],
-    ids=range(17),
+    ids=range(28),
 )
 def test_a_message_names_the_argument_of_the_function(
     call: Callable[[], object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

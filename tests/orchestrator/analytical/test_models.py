@@ -196,7 +196,7 @@ def test_parameters_that_do_not_fit_are_refused(changes: dict[str, Any], says: s
 
 
 def test_unknown_models_are_refused() -> None:
-    with pytest.raises(InputError, match=r"model: 'tau9' is not one of .*tau"):
+    with pytest.raises(InputError, match=r"`model`: 'tau9' is not one of .*tau"):
         model("tau9", small())
     with pytest.raises(InputError, match=r"scaled\.factor: is missing"):
         model("scaled", small())

@@ -84,6 +84,17 @@ call = partial(run_testbed, check=False, timeout=120)
         (["predict", PAPER, "more"], "more: unexpected argument"),
         (["export", "x", "--out", "y", "--to", "onnx"], "--to: 'onnx' is not one of 'peft', "),
         (["predict", "."], ".: is a folder, not a scenario file"),
+        (["predict", PAPER, "--steps", "s.csv"], "--steps: must be a file *.parquet, or none"),
+        (["radio", "build", "lte", "--source", "x"], "radio build: 'lte' is not one of nr"),
+        (["kernel", "build", "--source", "no.xz"], "--source: there is no file no.xz"),
+        (
+            ["campaign", "worker", "tls://h:1", "--key", "k"],
+            "--key: k cannot be read (No such file or directory)",
+        ),
+        (
+            ["campaign", "run", "quickstart", "--scheduler", "tls://h:1", "--key", "k"],
+            "--key: there is no file k",
+        ),
     ],
     ids=lambda value: "-".join(map(str, value))[-40:] if isinstance(value, list) else None,
 )
