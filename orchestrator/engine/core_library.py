@@ -338,6 +338,7 @@ class Paths(_Structure):
         ),
         *(("queued_frames", _Long), ("grant_s", _Double * 2), ("delivery_s", _Pointer)),
         *(("senders", _Pointer), ("draws", _Pointer), ("free_s", _Pointer)),
+        *(("packets", _Pointer), ("limited_from", _Long)),
         *(("unacknowledged", _Pointer), ("acknowledgements", _Long), ("windows", _Pointer)),
         ("transfers", _Long),
     )

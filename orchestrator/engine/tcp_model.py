@@ -46,7 +46,8 @@ receipts take time on the other direction there, too. Where that may limit a tra
 other direction is out or much slower, a transfer without delay and loss is simulated packet by
 packet (`_clocked`): a packet leaves when the window, the sender's own queue and the link permit it,
 and the receiver acknowledges each packet of two or more frames, or each second frame. Otherwise its
-duration follows from the integral of the rate.
+duration follows from the integral of the rate. In both cases, a receipt waits for the
+acknowledgements of the last two packets, since the last one may be short.
 
 Acknowledgements are not lost, and elsewhere not late; a round begins with new windows. A message is
 complete when the last of its frames has arrived, in any order: the model does not take overtaken
@@ -199,6 +200,7 @@ class TcpModel:
             "delivery_s": grants.delivery_s,
             "senders": senders,
             "free_s": np.zeros(self.delay_s.shape),
+            "packets": np.zeros((3, self.delay_s.shape[1])),
             "unacknowledged": np.zeros((3, acknowledgements)),
             "windows": np.zeros((2, *self.delay_s.shape, transfers)),
         }
@@ -220,6 +222,7 @@ class TcpModel:
             opening_bits=self.opening_bits,
             packet_s=self.packet_s,
             held_s=self.held_s,
+            limited_from=-1,
             acknowledgement_bits=ACKNOWLEDGEMENT_BITS,
             queued_frames=self.queue_frames,
             grant_s=tuple(grants.grant_s),

@@ -57,6 +57,9 @@ _MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
 _LOCAL, _MULTICAST = 255, 5
 _NOWHERE = "192.0.2.1"
 """An unused address (RFC 5737)."""
+_WHOLE_PACKETS_LOG = "20"
+"""Value of `tcp_tso_rtt_log` with which TCP builds whole packets at round trips below 2^20 us (see
+the kernel's `Documentation/networking/ip-sysctl.rst`)."""
 _NO_DUPLICATE_DETECTION = 0x02
 TUNNEL_PORT = 48_790
 """UDP port of tunnels between machines."""
@@ -485,6 +488,10 @@ def _configure_tcp(shape: Shape) -> None:
     settings = Path("/proc/sys/net/ipv4")
     if shape.ecn:
         (settings / "tcp_ecn").write_text("1")
+    if shape.serial and not shape.impaired and not shape.network:
+        # Nodes' packets are as large as the line says, whatever rate TCP estimates.
+        with contextlib.suppress(OSError):
+            (settings / "tcp_tso_rtt_log").write_text(_WHOLE_PACKETS_LOG)
     if shape.initial_window is not None:
         least, default, most = map(int, (settings / "tcp_rmem").read_text().split())
         # A receiver offers half of its buffer.

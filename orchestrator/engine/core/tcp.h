@@ -29,6 +29,8 @@ constexpr double PROBE_RTT_EVERY_S = 10.0, PROBE_RTT_S = 0.2, PROBE_RTT_FRAMES =
 // Time between the opening of a connection and a UAV's first upload, as measured; emulated seconds.
 constexpr double CONNECTED_S = 1.9;
 constexpr double MOST_PACKET_BITS = 8.0 * 64000;
+// Slots whose mean rates limit packets: `testbed.network.slot_table.WHILE_SLOTS`.
+constexpr int64_t MEAN_SLOTS = 50;
 // Time after a packet for which Linux waits for acknowledgements that permit larger packets.
 constexpr double DEFER_S = 1e-3;
 // Linux's delay of the acknowledgement of a single frame.
@@ -62,6 +64,8 @@ struct Paths {
   Sender *senders;   // [2, K]
   uint64_t *draws;   // [2, K]
   double *free_s;    // [2, K]
+  double *packets;   // [3, K]: frames of a packet on a serial line in this round; 0: not known yet
+  int64_t limited_from;  // slot of the round's first transfer on serial lines; below 0: none yet
   double *unacknowledged;  // [3, acknowledgements]
   int64_t acknowledgements;
   double *windows;   // [2, 2, K, transfers]
@@ -330,6 +334,25 @@ inline int64_t packet_frames(const Paths &paths, double bps, double back_bps) {
       most(1.0, least(frames, std::floor(MOST_PACKET_BITS / paths.frame_bits))));
 }
 
+// The same in a round: packets are as large as the mean rates at its beginning allow, see
+// `testbed.network.injection`. `slot` is that of a transfer; those of a round begin in time order.
+inline double frames_from(Paths &paths, const Slots &slots, int way, int64_t k, int64_t slot,
+                          const Link &link, const Link &back) {
+  if (paths.limited_from < 0) paths.limited_from = slot;
+  double &frames = paths.packets[way * paths.clients + k];
+  if (frames == 0.0) {
+    const int64_t end = least(paths.limited_from + MEAN_SLOTS, slots.slots);
+    double bps = 0.0, back_bps = 0.0;
+    for (int64_t of = paths.limited_from; of < end; ++of) {
+      bps += slot_bps(slots, link, way, k, of);
+      back_bps += slot_bps(slots, back, opposite(way), k, of);
+    }
+    const double count = static_cast<double>(end - paths.limited_from);
+    frames = static_cast<double>(packet_frames(paths, bps / count, back_bps / count));
+  }
+  return frames;
+}
+
 // Whether acknowledgements in these slots surely arrive before a sender needs them.
 inline bool acknowledged_in_time(const Paths &paths, const Slots &slots, int way, int64_t k,
                                  int64_t first, int64_t last, const Link &link, const Link &back) {
@@ -364,7 +387,7 @@ inline double clocked(Paths &paths, const Slots &slots, int way, int64_t k, int6
   double &back_free_s = paths.free_s[other * paths.clients + k];
   after_idle(paths, sender, time_s, LEAST_TIMEOUT_S);
   int64_t left = frames_of(paths, size);
-  const double each = 8.0 * static_cast<double>(size) / static_cast<double>(left);
+  double left_bits = 8.0 * static_cast<double>(size);  // all frames but the last are full
   int64_t flying = 0, since = 0, largest = 0;  // frames in flight, not acknowledged yet, and most
   int64_t first = 0, last = 0;  // acknowledgements on their way: those from first to before last
   double now_s = time_s, left_s = most(time_s, line_free_s);
@@ -438,11 +461,13 @@ inline double clocked(Paths &paths, const Slots &slots, int way, int64_t k, int6
       continue;
     }
     double begin_s = most(now_s, left_s);
-    left_s = carried(slots, nullptr, 1, way, k, static_cast<double>(now) * each, begin_s, slot, link);
+    const double bits = least(static_cast<double>(now) * paths.frame_bits, left_bits);
+    left_s = carried(slots, nullptr, 1, way, k, bits, begin_s, slot, link);
     if (left_s == NEVER) return NEVER;
     wrote_s = now_s;
     flying += now;
     left -= now;
+    left_bits -= bits;
     since += now;
     if (since >= 2 || left == 0) {
       begin_s = most(left_s, back_free_s);
@@ -480,8 +505,22 @@ inline double over_serial_line(Paths &paths, const Slots &slots, int way, int64_
     return clocked(paths, slots, way, k, size, time_s, slot, link, back);
   }
   slot = end_slot;
-  paths.free_s[other * paths.clients + k] =
-      carried(slots, nullptr, 1, other, k, paths.acknowledgement_bits, end_s, end_slot, back);
+  // The last packet may be so short that the acknowledgement of the one before is still being sent.
+  double acknowledged_s = end_s;
+  const double bits = 8.0 * static_cast<double>(size);
+  // Packets of a single frame are acknowledged in pairs.
+  const double each = paths.frame_bits * most(2.0, frames_from(paths, slots, way, k, begin_slot, link,
+                                                               back));
+  const double before_bits = (std::ceil(bits / each) - 1.0) * each;
+  if (before_bits > 0.0) {
+    int64_t before_slot = begin_slot;
+    const double before_s =
+        carried(slots, nullptr, 1, way, k, before_bits, begin_s, before_slot, link);
+    acknowledged_s = most(end_s, carried(slots, nullptr, 1, other, k, paths.acknowledgement_bits,
+                                         before_s, before_slot, back));
+  }
+  paths.free_s[other * paths.clients + k] = carried(
+      slots, nullptr, 1, other, k, paths.acknowledgement_bits, acknowledged_s, end_slot, back);
   return end_s;
 }
 

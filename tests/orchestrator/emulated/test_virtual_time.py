@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from processes import until
 from small_scenario import TEXT
 
 import orchestrator as tb
+from ns3_scenarios.trace import RateTrace
 from orchestrator.campaigning.cluster import run_campaign
 from orchestrator.campaigning.folder import CampaignFolder
 from orchestrator.campaigning.spec import load_campaign
@@ -78,6 +80,27 @@ def test_uavs_share_a_process_unless_one_trains_or_may_end(
     small: Path, changes: dict[str, Any], shared: bool
 ) -> None:
     assert share_process(tb.load(small, {"workload.compute": "none"} | changes)) is shared
+
+
+@pytest.mark.guest
+def test_gradients_over_slow_uplinks_follow_each_other_as_predicted(tmp_path: Path) -> None:
+    """Downlinks are 800 times as fast as uplinks, as with 1,000 UAVs: the receipt of a gradient
+    waits for acknowledgements of packets, whose sizes the prediction has to know."""
+    file, slots = tmp_path / "rates.npz", (2, 2000)
+    RateTrace(np.full(slots, 0.24e6), np.full(slots, 200e6), 0.1).save(file)
+    changes = {
+        **{"uavs.count": 2, "uavs.tx_power_w": 0.4, "emulation.clock": "virtual"},
+        **{"workload.compute": "none", "workload.batch_size": 1, "workload.local_iterations": 1},
+        "emulation.initial_window": 150,
+    }
+    done = tb.run(tb.load("paper", changes), file, out=tmp_path / "run")
+    assert done.valid
+
+    def apart_s(kind: str) -> float:
+        steps = pd.read_parquet(tmp_path / "run" / f"{kind}.parquet")
+        return float(np.ptp(steps.loc[steps["step"] == "SG", "start_s"]))
+
+    assert apart_s("measured") == pytest.approx(apart_s("predicted_wire"), abs=1e-5)
 
 
 @pytest.mark.guest

@@ -357,6 +357,34 @@ def test_a_transfer_waits_for_the_other_direction_after_an_outage() -> None:
     assert on_lines(30, [0.0] * 12)[0] == math.inf, "there are no acknowledgements"
 
 
+def acknowledged_s(frames: int, back_s: Sequence[float], begin_s: float) -> float:
+    """Time from a transfer's start until all is acknowledged, at 12.112 Mb/s, in packets of several
+    frames; a short one has begun the round. `back_s`: time per acknowledgement, by slot of 1 s."""
+    made = replace(transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=880.0)
+    paths = replace(made, packet_s=1e-9, queue_frames=168).fresh()
+    back_bps = [528 / each for each in back_s]
+    air = given_air([[back_bps], [[12.112e6] * len(back_s)]], 1.0, paths)
+    delivered(air, DOWN, 0, 100, 0.0)
+    assert delivered(air, DOWN, 0, 1514 * frames, begin_s) - begin_s == pytest.approx(
+        frames * FRAME_S
+    )
+    return float(paths.arrays["free_s"][UP, 0]) - begin_s
+
+
+@pytest.mark.parametrize(("frames", "last_s"), [(9, 9e-3), (10, 10.4e-3), (11, 11e-3)])
+def test_a_short_last_packet_waits_for_the_acknowledgement_before_it(
+    frames: int, last_s: float
+) -> None:
+    """Packets of three frames; an acknowledgement takes 1.4 frames."""
+    assert acknowledged_s(frames, [1.4e-3] * 9, 0.5) == pytest.approx(last_s + 1.4e-3)
+
+
+def test_packets_keep_the_size_that_the_rates_at_the_beginning_of_a_round_allow() -> None:
+    """Packets of five frames: the eleventh follows the acknowledgement that takes until 11.4 ms."""
+    back_s = [2.4e-3] * 50 + [1.4e-3] * 20
+    assert acknowledged_s(11, back_s, 60.0) == pytest.approx(11.4e-3 + 1.4e-3)
+
+
 @pytest.mark.parametrize(
     ("back_bps", "first_s", "second_s", "within"),
     # Linux 6.12 in virtual time, as in a round of three UAVs.
