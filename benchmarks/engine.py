@@ -23,7 +23,6 @@ The CPU time of `testbed predict` for 100 rounds of the paper's scenario include
 """
 
 import argparse
-import json
 import math
 import os
 import resource

@@ -286,9 +286,8 @@ def validate(
         InputError: An argument is not valid.
         RunError: A point failed.
     """
-    from orchestrator.analytical.models import EQUATIONS
+    from orchestrator.analytical.models import EQUATIONS, named
     from orchestrator.analytical.models import model as check_model
-    from orchestrator.analytical.models import named
     from orchestrator.studies.validation import study
     from orchestrator.studies.validation.outcome import Request
     from orchestrator.studies.validation.page import figure, write

@@ -52,9 +52,7 @@ def assert_up_to_date(name: str, drawn: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PREDICTED)
-def test_pictures_show_the_predicted_round(
-    name: str, pictures: ModuleType, tmp_path: Path
-) -> None:
+def test_pictures_show_the_predicted_round(name: str, pictures: ModuleType, tmp_path: Path) -> None:
     pictures.write(drawn := tmp_path / "drawn.svg", pictures.PREDICTED[name])
     assert_up_to_date(name, drawn)
 
