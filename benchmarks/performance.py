@@ -804,8 +804,8 @@ def budget_section(record: Mapping[str, Any]) -> list[str]:
 
 def page(record: Mapping[str, Any]) -> str:
     """The page in Markdown."""
-    lines = ["<!--", "SPDX-FileCopyrightText: UAV-SFL testbed authors"]
-    lines += ["SPDX-License-Identifier: MIT", "-->", "", "# Performance", "", opening(record), ""]
+    licence = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8").partition("-->")[0]
+    lines = [f"{licence}-->", "", "# Performance", "", opening(record), ""]
     lines += [
         "CPU seconds are user and system time of all processes; on a machine that is shared, as "
         "here, they are up to 30 % too high. Memory is that of the largest process at the largest "
