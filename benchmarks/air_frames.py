@@ -116,7 +116,7 @@ def session(
         rate_bps: Of each link.
         nodes: A shell's command for each node.
     """
-    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+    with tempfile.TemporaryDirectory(prefix="testbed-frames-") as folder:
         here, clients = Path(folder), len(nodes) - 1
         scenario = {"name": "air", "uavs": {"tx_power_w": [1.0] * clients}, **tree}
         (here / "scenario.yaml").write_text(json.dumps(scenario))

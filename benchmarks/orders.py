@@ -3,9 +3,10 @@
 
 """Whether engine, ns-3's packets and the kernel serve alike, order by order.
 
-python benchmarks/orders.py OUT [--paradigms NAME...] [--set dotted.key=value]... [--no-emulated]
+python benchmarks/orders.py OUT [--paradigms NAME...] [--orders NAME...] [--set KEY=VALUE]...
+    [--no-emulated]
 
-Plays the first round of the paper's scenario under every service order that the testbed has: by the
+Plays the first round of the paper's scenario under these service orders, by default all: by the
 engine with frames, on ns-3's packets, and on the kernel, in virtual time where `testbed kernel
 build` has been done. Says how long the round took, by how much the other two differ from the
 engine, and how many turns were another's. OUT/orders.json has the figures; kernel points that OUT
@@ -105,6 +106,8 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--scenario", type=Path, default=PAPER)
     parser.add_argument("--paradigms", nargs="+", default=["cpsfl", "pipesfl"])
+    known = (*orders.PAPERS, *orders.BUILT_IN)
+    parser.add_argument("--orders", nargs="+", choices=known, default=known)
     parser.add_argument("--set", dest="overrides", action="append", default=[])
     parser.add_argument("--no-emulated", action="store_true")
     given = parser.parse_args()
@@ -112,7 +115,7 @@ def main() -> int:
     points = [
         {"paradigm": paradigm, "order": order}
         for paradigm in given.paradigms
-        for order in (*orders.PAPERS, *orders.BUILT_IN)
+        for order in given.orders
     ]
     runs: list[Any] = [None] * len(points)
     if not given.no_emulated:

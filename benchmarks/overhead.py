@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+from common import ROOT
 from rich.console import Console
 
 from orchestrator import api as tb
 from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.cli.printed_tables import plain_table
 from orchestrator.records.reader import Run
+from orchestrator.scenario.loading import load
 from testbed.network.fabric import link_addresses
 from testbed.network.pcap import frames
 from testbed.system.files import write_json
@@ -38,7 +40,7 @@ Capture = Literal["frames", "headers"] | None
 
 
 def emulated(name: str, words: list[str], folder: Path, capture: Capture = None) -> Run:
-    scenario = tb.load(name, dict(word.split("=", 1) for word in ["workload.compute=none", *words]))
+    scenario = load(ROOT / "scenarios" / f"{name}.yaml", ["workload.compute=none", *words])
     return tb.run(scenario, out=folder / "run", capture=capture)
 
 

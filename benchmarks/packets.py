@@ -3,11 +3,12 @@
 
 """ns-3's packets: how fast rounds are played, beside ns-3's own bulk transfer and the real time.
 
-python benchmarks/packets.py [--json FILE]
+python benchmarks/packets.py [PARADIGM...] [--set KEY=VALUE]... [--json FILE]
 """
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +40,9 @@ def bulk() -> dict[str, float]:
     return figures(wall_s, now_ns / 1e9, counts.events, BULK_BYTES / SEGMENT_BYTES)
 
 
-def round_of(paradigm: str) -> dict[str, float]:
+def round_of(paradigm: str, keys: Sequence[str]) -> dict[str, float]:
     """One round of the paper scenario, with all that starts and ends the process."""
-    overrides = [f"paradigm={paradigm}", "workload.compute=none", "rounds=1"]
+    overrides = [f"paradigm={paradigm}", "workload.compute=none", "rounds=1", *keys]
     scenario = load(PAPER, overrides)
     profile = profile_of(scenario)
     with ns3_source(scenario) as source:
@@ -68,11 +69,12 @@ def figures(wall_s: float, emulated_s: float, events: float, frames: float) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("paradigms", nargs="*", default=["cpsfl", "pipesfl", "sfl-pp"])
+    parser.add_argument("--set", action="append", default=[], dest="keys", metavar="KEY=VALUE")
     parser.add_argument("--json", type=Path)
     wanted = parser.parse_args()
     build.library("packets")
     rows = {"bulk transfer": bulk()}
-    rows |= {f"paper, {paradigm}": round_of(paradigm) for paradigm in wanted.paradigms}
+    rows |= {f"paper, {paradigm}": round_of(paradigm, wanted.keys) for paradigm in wanted.paradigms}
     show(
         ["what", *rows["bulk transfer"]],
         [[what, *(f"{value:,.2f}" for value in row.values())] for what, row in rows.items()],

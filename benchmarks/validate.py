@@ -34,18 +34,17 @@ from testbed.system.files import write_json
 
 MODELS = {"t-iter": "sfl-ps", "tau2": "cpsfl-no-at", "cpsfl-bounds": "cpsfl", "mg1": "cpsfl"}
 """What is validated, of which paradigm."""
-FRESH = 1000
 console = Console(stderr=True)
 
 
-def fresh(found: Validation, seed: int) -> dict[str, Any]:
+def fresh(found: Validation, count: int, seed: int) -> dict[str, Any]:
     """Points of another seed, and how many of those in the region the model is right at."""
     asked = found.request
     rng = np.random.default_rng([seed, 99])
-    points = rng.random((FRESH, len(asked.space.keys)))
+    points = rng.random((count, len(asked.space.keys)))
     keys = sorted((asked.space.keys_at(p) for p in points), key=lambda at: str(at.get("seed")))
     tree = asked.scenario.model_dump(mode="json")
-    errors = np.full(FRESH, np.nan)
+    errors = np.full(count, np.nan)
     with channels() as kept:
         player = Player(asked.model, asked.metric, kept)
         for at, key in enumerate(keys):
@@ -54,7 +53,7 @@ def fresh(found: Validation, seed: int) -> dict[str, Any]:
     inside = found.region.has(columns) & np.isfinite(errors)
     right = np.abs(errors) <= max(found.region.tolerance, ROUNDING)
     return {
-        "points": FRESH,
+        "points": count,
         "in_region": int(inside.sum()),
         "right_in_region": int((inside & right).sum()),
         "right_of_all": int(right.sum()),
@@ -92,7 +91,7 @@ def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
         "region": said["region"],
         "sensitivity": said["sensitivity"],
         "counterexample": said["counterexample"],
-        "fresh": fresh(found, given.seed),
+        "fresh": fresh(found, given.fresh, given.seed),
     }
 
 
@@ -104,6 +103,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--packets", type=int, default=40)
     parser.add_argument("--kernel", type=int, default=10)
+    parser.add_argument("--fresh", type=int, default=1000, help="points that no design had")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -11,7 +11,8 @@ from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
+BENCHMARKS, DOCS = ROOT / "benchmarks", ROOT / "docs"
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +43,16 @@ def command(
         return capsys.readouterr().out
 
     return run
+
+
+@pytest.fixture(scope="session")
+def published() -> Callable[..., list[str]]:
+    """Cells of a row of a page: of the first table behind some text that has such first cells."""
+
+    def row(page: str, behind: str, *cells: str) -> list[str]:
+        text = (DOCS / page).read_text(encoding="utf-8").partition(behind)[2]
+        lines = [line for line in text.splitlines() if line.startswith("| ")]
+        rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+        return next(row[len(cells) :] for row in rows if row[: len(cells)] == list(cells))
+
+    return row
