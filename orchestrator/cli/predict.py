@@ -253,7 +253,7 @@ def show(
 
     Examples:
         testbed show paper
-        testbed show quickstart --set radio.access=lte
+        testbed show paper --set radio.access=lte
     """
     from orchestrator.analysis.outline import outline
     from orchestrator.api import say_left_out

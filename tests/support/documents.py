@@ -30,12 +30,17 @@ from pathlib import Path
 import warm
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("**/*.md")),
+    *sorted((ROOT / "examples").glob("**/README.md")),
+]
 
 RUN = {"sh", "console", "python"}
 FILES = {"yaml", "python", "toml", "json", "text"}
 SHOWN = {"yaml", "toml", "json", "text", "mermaid"}
 WORDS = {"about", "full", "docker", "lena"}
+PROGRAM = re.compile(r"(?:sudo )?(?:\S*/)?(?:testbed|python|make|pip) \S")
 NUMBER = r"[−+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?"
 
 
@@ -64,6 +69,27 @@ class Page:
 def read(path: Path) -> Page:
     """A page of the documentation."""
     return parse(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
+
+
+def named(name: str, text: str) -> list[Command]:
+    """Commands that a page of that text names, but does not ask its reader to run.
+
+    They are in the blocks `text`, perhaps with a comment or, behind spaces, what they do, and in
+    the text itself, perhaps without their arguments.
+    """
+    found, fence, at = [], "", 1
+    for piece in re.split(r"^(\s*`{3,}.*\n)", text, flags=re.M):
+        if re.match(r"\s*`{3,}", piece):
+            fence = "" if fence else piece.strip("` \n") or "?"
+        elif fence == "text":
+            lines = re.sub(r"\\\n\s*", "", piece).splitlines()
+            found += [(at, re.split(r" {3,}| +# ", line.strip())[0]) for line in lines]
+        elif not fence:
+            for code in re.finditer(r"`([^`]+)`", piece):
+                line = at + piece.count("\n", 0, code.start())
+                found.append((line, " ".join(code[1].split())))
+        at += piece.count("\n")
+    return [Command(f"{name}:{at}", line) for at, line in found if PROGRAM.match(line)]
 
 
 def parse(name: str, text: str) -> Page:
