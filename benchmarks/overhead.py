@@ -53,7 +53,7 @@ def of_bytes() -> list[dict[str, Any]]:
             accounts = done.tables["accounts"]
             booked = accounts.groupby(["client", "direction"])[list(BYTES)].sum().sum(axis=1)
             for client in range(1, done.scenario.uavs.count + 1):
-                seen = list(frames(Path(done.folder) / "pcap" / f"uav{client}.pcap"))
+                seen = list(frames(Path(folder) / "run" / "pcap" / f"uav{client}.pcap"))
                 for direction, address in zip(("down", "up"), link_addresses(client), strict=True):
                     captured = sum(
                         f.header_bytes + f.data_bytes for f in seen if f.source == address
