@@ -57,6 +57,11 @@ ASKED = {
     "LLM fine-tuning": "How do I fine-tune a language model?",
     "drone crashes": "What happens if a UAV fails?",
     "can I run this on my Mac?": "Does the testbed run on Windows or macOS?",
+    "wireshark pcap": "How do I record packets for Wireshark?",
+    "read results in pandas": "How do I read results in Python?",
+    "sweep a parameter": "How do I vary a parameter?",
+    "watch a run live dashboard": "How do I watch a run?",
+    "transmit power dBm": "What is the unit of the transmit power?",
     "wifi": "How do I send packets through ns-3's LTE or Wi-Fi?",
 }
 """What newcomers asked in a review (the first 28) and others, and the question it stands for."""
