@@ -11,13 +11,14 @@ removes them.
 import json
 import sys
 import time
+from typing import Any
 
 from mininet.link import TCLink
 from mininet.log import setLogLevel
 from mininet.net import Mininet
 
 
-def linked(rates_bps):
+def linked(rates_bps: "list[float]") -> Any:
     """The network, the base station, the hosts, and their ends of links with these rates."""
     setLogLevel("critical")
     net = Mininet(controller=None)

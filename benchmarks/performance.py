@@ -133,7 +133,9 @@ def needs(found: object, how: str) -> None:
 
 def ran(words: Sequence[object], **options: Any) -> str:
     """The output of a program that must succeed."""
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, **options)
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        list(map(str, words)), capture_output=True, text=True, check=False, **options
+    )
     if done.returncode:
         raise RuntimeError(f"{words[0]}: {(done.stderr.strip() or done.stdout.strip())[-500:]}")
     return done.stdout or done.stderr
@@ -679,7 +681,7 @@ def budgets() -> dict[str, Any]:
     rows = {}
     for name, budget in BUDGETS.items():
         work = budget.prepare()
-        took_s = least_s(lambda work=work, many=budget.many: work(many)) / budget.many
+        took_s = least_s(partial(work, budget.many)) / budget.many
         rows[budget.what] = {
             "used": asdict(used(budget)),
             "most": asdict(budget.most),
