@@ -44,7 +44,7 @@ class Callers:
         self._lock = threading.Lock()
         self._refused = 0
         self._log = sys.stderr
-        """That of whoever made it: a thread may still report when stderr is another one."""
+        """That of the creating thread: others may still report when stderr has been replaced."""
         self.is_shut = False
 
     def let_in(
