@@ -315,7 +315,7 @@ class Study(Section):
         labels = [columns[name] for columns, _ in axis.steps(name, 0)]
         for label in wanted:
             if label not in labels:
-                raise ValueError(f"{place}: {not_one_of(str(label), map(str, labels))}")
+                raise ValueError(f"{place}: {label!r} is not one of {', '.join(map(str, labels))}")
 
 
 class Campaign(Section):
