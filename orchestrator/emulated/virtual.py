@@ -3,6 +3,7 @@
 
 """Runs in virtual time, for the Python API and for a campaign's workers."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from testbed.core.errors import InputError
 from testbed.system import inside
 from testbed.virtual import guest
 
+MANY_UAVS = 800
+"""In a round of 1,000 UAVs, a process has 68,000 mappings; Linux allows 65,530 by default."""
+log = logging.getLogger(__name__)
+
 
 def prepare(scenario: Scenario, trace: Path | None) -> None:
     """Build and count in advance, so that a guest finds the results in the caches.
@@ -32,6 +37,12 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
             emulated links cannot play the radio.
     """
     check(scenario, "run")
+    if scenario.uavs.count >= MANY_UAVS and guest.allows_few_mappings():
+        log.warning(
+            "a round of %d UAVs may need more memory mappings than this machine allows: %s",
+            scenario.uavs.count,
+            guest.MORE_MAPPINGS,
+        )
     if scenario.workload.compute == "real":
         # It imports pandas, which takes as long as everything else here.
         from orchestrator.emulated.inputs import inputs_of

@@ -96,6 +96,8 @@ FOLDERS = "/tmp"
 command line."""
 MAPS = Path("/proc/sys/vm/max_map_count")
 MAPS_WANTED = 1_048_576
+MORE_MAPPINGS = f"sysctl -w vm.max_map_count={MAPS_WANTED}"
+"""Command that allows as many."""
 _HOST_MEMORY = "UML ran out of memory on the host side"
 _GUEST_MEMORY = "Out of memory: Killed process"
 
@@ -778,13 +780,15 @@ def _said(log: IO[bytes]) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
+def allows_few_mappings() -> bool:
+    """Whether this machine allows a process fewer mappings than the largest guests need."""
+    return int(MAPS.read_text()) < MAPS_WANTED
+
+
 def _shortage(lines: Sequence[str]) -> str:
     """The limit that the guest has reached, and how to raise it; empty: it has reached none."""
-    if any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED:
-        return (
-            "it needs more memory mappings than this machine allows: "
-            f"sysctl -w vm.max_map_count={MAPS_WANTED}"
-        )
+    if any(_HOST_MEMORY in line for line in lines) and allows_few_mappings():
+        return f"it needs more memory mappings than this machine allows: {MORE_MAPPINGS}"
     if any(_GUEST_MEMORY in line for line in lines):
         return "its memory was full: raise emulation.memory_bytes"
     return ""

@@ -16,7 +16,7 @@ import warm
 from small_scenario import TREE
 
 from orchestrator.cli.virtual import enter
-from orchestrator.emulated import guests
+from orchestrator.emulated import guests, virtual
 from orchestrator.emulated.visits import SOCKET, closed_to_visitors, runs_in, visit
 from orchestrator.records.directory import claimed, is_locked, part_of
 from orchestrator.reporting import live
@@ -181,3 +181,21 @@ def test_without_an_end_a_session_in_virtual_time_is_refused(
     *_, line = done.stderr.splitlines()
     assert line.startswith("testbed: --seconds: must be given where emulation.clock is 'virtual'")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("allowed", "said"), [(65_530, True), (guest.MAPS_WANTED, False)])
+def test_many_uavs_need_more_mappings_than_linux_allows(
+    scenario: Scenario,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    allowed: int,
+    said: bool,
+) -> None:
+    (tmp_path / "maps").write_text(str(allowed))
+    monkeypatch.setattr(guest, "MAPS", tmp_path / "maps")
+    virtual.prepare(scenario, None)
+    assert not caplog.records
+    monkeypatch.setattr(virtual, "MANY_UAVS", scenario.uavs.count)
+    virtual.prepare(scenario, None)
+    assert ("sysctl -w vm.max_map_count=1048576" in caplog.text) == said
