@@ -82,6 +82,8 @@ NO_PROCESS = (
 WITHOUT_PROCESS = (os.strerror(errno.EAGAIN), NO_THREAD, "Cannot fork")
 """In messages of what failed because of it."""
 REFUSED = linux.refused_processes()
+NAME = re.compile(r"`(\w+)`")
+"""The name of an argument, in messages of the Python functions."""
 
 
 app = Application(
@@ -306,10 +308,11 @@ def _options() -> dict[str, str]:
 
 
 def _exit(status: int, message: str) -> None:
-    if message:
+    if re.search(NAME, message):
         flags = FLAGS | _options()
-        with_flags = re.sub(r"`(\w+)`", lambda found: flags.get(found[1], found[0]), message)
-        say(" ".join(with_flags.split()))
+        message = re.sub(NAME, lambda found: flags.get(found[1], found[0]), message)
+    if message:
+        say(" ".join(message.split()))
     try:
         sys.stdout.flush()
     except (OSError, Stopped):  # It is flushed again at the end.

@@ -60,9 +60,9 @@ def test_what_is_not_needed_is_not_loaded(modules: tuple[str, ...], never: set[s
     assert not {name for name in found for part in never if f"{name}.".startswith(f"{part}.")}
 
 
-def test_only_pages_and_plots_know_of_jinja() -> None:
+def test_only_pages_know_of_jinja() -> None:
     knows = re.compile(r"^\s*(from|import) (jinja2|markupsafe)\b", re.M)
     files = {
         path for path in (ROOT / "orchestrator").rglob("*.py") if knows.search(path.read_text())
     }
-    assert files == {ROOT / "orchestrator" / "reporting" / f"{n}.py" for n in ("pages", "plots")}
+    assert files == {ROOT / "orchestrator" / "reporting" / "pages.py"}

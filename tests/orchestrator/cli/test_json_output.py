@@ -144,4 +144,4 @@ def test_steps_are_written_as_parquet_instead() -> None:
     assert Path("none.json").read_bytes() == Path("short.json").read_bytes()
     refused = run_testbed("predict", "s.yaml", "--steps", "steps.csv", check=False)
     assert refused.returncode == 2
-    assert refused.stderr == "testbed: `steps`: must be a file *.parquet, or none, not steps.csv\n"
+    assert refused.stderr == "testbed: --steps: must be a file *.parquet, or none, not steps.csv\n"

@@ -246,6 +246,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "kernel build": {"--source": USED, "--jobs": USED},
     "kernel status": {"--json": USED},
+    "kernel warm": {"command": USED},
     "radio build": {"part": USED, "--source": USED, "--jobs": USED},
     "radio status": {"--json": USED},
 }

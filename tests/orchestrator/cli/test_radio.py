@@ -23,7 +23,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("build", "lte", "--source", "."), "`part`: must be nr, not 'lte'"),
+        (("build", "lte", "--source", "."), "radio build: 'lte' is not one of nr"),
         (
             ("build", "nr", "--source", "none"),
             "source: must be the folder contrib/nr of 5G-LENA's release NR-v4.0; there is no "

@@ -146,7 +146,7 @@ def test_a_uavs_own_keys_go_before_those_of_all() -> None:
     ("nodes", "message"),
     [
         ({"uav4": {}}, "small: nodes.uav4: there is no such node"),
-        ({"uav1": {"command": []}}, "small: nodes.uav1.command: must have at least 1"),
+        ({"uav1": {"command": []}}, "small: nodes.uav1.command: must not be empty"),
         ({"uav1": {"comand": "a"}}, "small: nodes.uav1.comand: no such key; did you mean"),
         ({"uav1": {"command": "nonsense"}}, "nodes.uav1.command: there is no program 'nonsense'"),
         ({"bs": {"image": "mine:1"}}, "nodes.bs.image: not supported by the namespace"),

@@ -91,7 +91,11 @@ def test_queue_and_marks_reach_the_links() -> None:
         ({"loss": [0.1]}, "links.loss: must have one value per UAV: 2, not 1"),
         ({"loss": {"up": [0.1] * 3}}, "links.loss.up: must have one value per UAV: 2, not 3"),
         ({"loss": {"upp": 0.1}}, "links.loss.upp: no such key; did you mean 'up'?"),
-        ({"loss": {"model": "markov"}}, "links.loss: input tag 'markov'"),
+        (
+            {"loss": {"model": "markov"}},
+            "links.loss.model: must be one of 'independent', 'gilbert-elliott', 'snr', 'trace', "
+            "not 'markov'",
+        ),
         (
             {"loss": {"model": "gilbert-elliott", "good_to_bad": 0.1}},
             "links.loss.bad_to_good: is missing",
@@ -112,7 +116,10 @@ def test_queue_and_marks_reach_the_links() -> None:
             {"one_way_delay_s": {"model": "distance", "base_s": -1}},
             "links.one_way_delay_s.base_s: must be at least 0",
         ),
-        ({"one_way_delay_s": {"model": "snr"}}, "links.one_way_delay_s: input tag 'snr'"),
+        (
+            {"one_way_delay_s": {"model": "snr"}},
+            "links.one_way_delay_s.model: must be one of 'distance', 'trace', not 'snr'",
+        ),
         ({"jitter_s": {"model": "distance"}}, "links.jitter_s.model: must be 'trace'"),
         ({"jitter_s": 0.1}, "links.jitter_s: must be 0 where links.one_way_delay_s is 0"),
         (

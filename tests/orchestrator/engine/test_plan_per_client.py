@@ -178,7 +178,7 @@ def test_defaults_leave_no_trace_in_a_scenarios_json() -> None:
     ("workload", "keys", "says"),
     [
         ({"batch_size": [1, 2]}, {}, "batch_size: must have one entry per UAV: 3, not 2"),
-        ({"batch_size": []}, {}, "batch_size: must have one entry per UAV: 3, not 0"),
+        ({"batch_size": []}, {}, "batch_size: must not be empty"),
         ({"batch_size": [1, 0, 2]}, {}, "batch_size.1: must be at least 1"),
         ({"local_iterations": [1]}, {}, "local_iterations: must have one entry per UAV: 3, not 1"),
         ({"learning_rate": [1, 1]}, {}, "learning_rate: must have one entry per UAV: 3, not 2"),

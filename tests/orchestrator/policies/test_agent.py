@@ -233,7 +233,7 @@ def test_another_agents_folder_is_refused(tmp_path):
         train(SCENARIO, tmp_path, rounds=24, variant="drl")
     with pytest.raises(InputError, match="seed"):
         train(SCENARIO, tmp_path, rounds=24, variant="drl-", seed=9)
-    with pytest.raises(InputError, match="variant: must be one of drl"):
+    with pytest.raises(InputError, match="`variant`: 'dqn' is not one of drl"):
         train(SCENARIO, tmp_path / "new", variant="dqn")
 
 

@@ -120,7 +120,7 @@ def test_no_directory_of_a_run(tmp_path: Path, run_dir: Path) -> None:
     with pytest.raises(InputError, match=r"manifest\.json: must be a JSON object"):
         write_report(run_dir)
     (run_dir / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match=r"manifest\.json: cannot be read"):
+    with pytest.raises(InputError, match=r"manifest\.json: is not JSON"):
         write_report(run_dir)
     assert not (run_dir / "report.html").exists()
 

@@ -384,7 +384,7 @@ def test_the_command_writes_json_page_and_space(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--model", "tau9"], "model: 'tau9' is not one of"),
+        (["--model", "tau9"], "`model`: 'tau9' is not one of"),
         (["--model", "tau2", "--space", "nowhere.yaml"], "nowhere.yaml: no such space file"),
         (
             ["--model", "tau2", "--kernel", "99", "--samples", "16"],

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
@@ -349,8 +350,10 @@ def test_messages_that_strangers_cause_become_rare(caplog: pytest.LogCaptureFixt
     assert lines[-2] == "handshake failed with somebody (512 such messages)"
 
 
-def test_workers_do_not_run_the_script_again() -> None:
-    main = sys.modules["__main__"]
+def test_workers_do_not_run_the_script_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__main__")
+    main.__file__ = "script.py"
+    monkeypatch.setitem(sys.modules, "__main__", main)
     assert "init_main" in str(multiprocessing.spawn.get_preparation_data("worker"))
     first, second = without_main(), without_main()
     first.__enter__()
