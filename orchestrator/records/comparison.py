@@ -207,15 +207,19 @@ class Comparison:
         return table[causes]
 
     @cached_property
+    def session_labels(self) -> list[str]:
+        """The names of the sessions, with a number where several have the same."""
+        return _with_numbers([session.name for session in self.played])
+
+    @cached_property
     def sessions(self) -> pd.DataFrame:
         """One row per session and direction.
 
         run, direction, seconds, offered_mbps and carried_mbps (of all links together), share
         (carried of offered), most_queued_bytes (of any link), valid.
         """
-        names = _with_numbers([session.name for session in self.played])
         rows = []
-        for name, session in zip(names, self.played, strict=True):
+        for name, session in zip(self.session_labels, self.played, strict=True):
             for direction, own in session.table.groupby("direction", sort=False):
                 offered, carried = (
                     float(own[f"{what}_bytes"].sum()) * 8e-6 / session.seconds

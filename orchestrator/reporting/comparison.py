@@ -123,7 +123,10 @@ def render(comparison: Comparison, folder: Path) -> str:
         executions=list(dict.fromkeys(result.execution for result in results)),
         rows=table.to_dict("records"),
         pages=[_link(result.page, folder) for result in results],
-        session_pages={session.name: _link(session.page, folder) for session in comparison.played},
+        session_pages={
+            label: _link(session.page, folder)
+            for label, session in zip(comparison.session_labels, comparison.played, strict=True)
+        },
         schemes=comparison.by_scheme.to_dict("records") if comparison.has_repeats else [],
         steps=comparison.steps.to_dict("index"),
         step_titles={step: STEP_TITLES[step] for step in STEPS if step in comparison.steps},

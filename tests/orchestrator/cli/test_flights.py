@@ -235,7 +235,7 @@ def test_what_a_forecast_refuses(work: Path, tmp_path: Path) -> None:
     assert line.endswith("digest: the file was changed after it was made")
     del changed["chosen"]
     (tmp_path / "less.json").write_text(json.dumps(changed))
-    assert "chosen: field required" in refusal(work, *words, f"--fit={tmp_path / 'less.json'}")
+    assert "chosen: is missing" in refusal(work, *words, f"--fit={tmp_path / 'less.json'}")
     fitted = (*words, "--fit=fit.json")
     assert "--like: must be one of a, not 'x'" in refusal(work, *fitted, "--like=x")
     assert "--like: is given twice" in refusal(work, *fitted, "--like=a", "--like=a")

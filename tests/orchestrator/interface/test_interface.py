@@ -134,7 +134,7 @@ def test_a_function_is_a_model(tmp_path: Path) -> None:
     assert isinstance(found.plot(), Figure)
     with pytest.raises(tb.InputError, match=r"^`out`: .* has earlier results"):
         ask(out=tmp_path / "out")
-    with pytest.raises(tb.InputError, match=r"^model: 'never_waits' is not one of"):
+    with pytest.raises(tb.InputError, match=r"^`model`: 'never_waits' is not one of"):
         tb.validate("quickstart", "never_waits", space, samples=16)
 
 
