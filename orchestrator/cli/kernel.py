@@ -14,7 +14,7 @@ import typer
 from orchestrator.cli import completion
 from orchestrator.cli.console import say, shown
 from orchestrator.cli.help import Application, Command
-from orchestrator.cli.options import PER_CORE, STDOUT, JsonFile
+from orchestrator.cli.options import PER_CORE, STDOUT, CommandWords, JsonFile
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -103,14 +103,7 @@ def status(json_file: JsonFile = None) -> None:
 
 @app.command()
 def warm(
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="COMMAND",
-            help="Command to run, with its arguments, after `--`.",
-            show_default="a shell",
-        ),
-    ] = None,
+    command: CommandWords = None,
 ) -> None:
     """Run COMMAND, within which `testbed run` and `testbed up` start faster in virtual time.
 

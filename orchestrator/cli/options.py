@@ -107,6 +107,14 @@ def _or_stdout(context: typer.Context, path: Path | None) -> Path | None:
     return context.with_resource(json_only())
 
 
+CommandWords = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="COMMAND",
+        help="Command to run, with its arguments, after `--`.",
+        show_default="a shell",
+    ),
+]
 JsonFile = Annotated[
     Path | None,
     typer.Option(

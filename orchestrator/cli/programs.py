@@ -17,6 +17,7 @@ import typer
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, say, shown
 from orchestrator.cli.options import (
+    CommandWords,
     HostScheduler,
     Overrides,
     Overwrite,
@@ -244,14 +245,7 @@ def exec_(
             autocompletion=completion.words("bs", "uav1"),
         ),
     ],
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="COMMAND",
-            help="Command to run, with its arguments, after `--`.",
-            show_default="a shell",
-        ),
-    ] = None,
+    command: CommandWords = None,
 ) -> None:
     """Run a command in a node of a running session.
 

@@ -187,7 +187,7 @@ class _Keeper:
             if not data:
                 raise RunError("virtual time: the command has ended")
             child = self._copy(json.loads(data), files)
-        except (InputError, RunError) as error:
+        except (InputError, RunError, OSError) as error:
             self._answer(connection, {"error": str(error)})
             connection.close()
             return

@@ -18,7 +18,7 @@ import pytest
 from processes import until
 
 from testbed.core.errors import RunError
-from testbed.virtual import kernel, warm
+from testbed.virtual import guest, kernel, warm
 
 KERNEL = kernel.find()
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(600)]
@@ -77,11 +77,11 @@ def test_copies_for_several_commands_continue_from_one_guest() -> None:
     others: set[int] = set()
     others = guests()
     first = copied("one")
-    (guest,) = guests()
+    (first_guest,) = guests()
     assert copied("another") == first
-    assert guests() == {guest}
+    assert guests() == {first_guest}
     assert copied("one", starts_ns=10**18) != first, "another clock needs another guest"
-    assert guest not in guests()
+    assert first_guest not in guests()
 
 
 def test_a_copy_ends_with_the_command_that_asked_for_it(kept: Path) -> None:
@@ -138,6 +138,20 @@ def test_without_a_keeper_nothing_is_lent(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_program_that_ends_before_it_is_copied_is_named_by_its_status() -> None:
     with pytest.raises(RunError, match="ended with status 3"):
         copied("one", [sys.executable, "-c", "raise SystemExit(3)"])
+    assert copied("one"), "the keeper goes on"
+
+
+@pytest.mark.usefixtures("kept")
+def test_what_the_system_refuses_the_keeper_is_said_to_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(guest, "Template", refuse)
+        with pytest.raises(RunError, match="No space left"):
+            copied("one")
     assert copied("one"), "the keeper goes on"
 
 
