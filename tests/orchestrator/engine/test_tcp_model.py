@@ -320,14 +320,14 @@ FRAME_S, EACH_S = 1e-3, 10e-3
 
 
 def on_lines(
-    frames: int, back_bps: Sequence[float], *, receipt_bits: float = 880.0
+    frames: float, back_bps: Sequence[float], *, receipt_bits: float = 880.0
 ) -> tuple[float, Paths]:
     """When so many frames, each a packet, have arrived over a serial line of 12.112 Mb/s whose
     other direction has these rates, by slot."""
     made = replace(transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=receipt_bits)
     paths = made.fresh()
     air = given_air([[[12.112e6] * len(back_bps)], [back_bps]], 0.1, paths)
-    return delivered(air, UP, 0, 1514 * frames, 0.0), paths
+    return delivered(air, UP, 0, round(1514 * frames), 0.0), paths
 
 
 def test_late_acknowledgements_clock_a_transfer() -> None:
@@ -335,6 +335,8 @@ def test_late_acknowledgements_clock_a_transfer() -> None:
     slow = [66 * 8 / EACH_S] * 10
     assert on_lines(10, slow)[0] == pytest.approx(10 * FRAME_S)
     assert on_lines(14, slow)[0] == pytest.approx(2 * FRAME_S + EACH_S + 4 * FRAME_S)
+    # Of the last frame, only a part is there.
+    assert on_lines(13.5, slow)[0] == pytest.approx(2 * FRAME_S + EACH_S + 3.5 * FRAME_S)
     end_s, paths = on_lines(30, slow)
     assert end_s == pytest.approx(2 * FRAME_S + 5 * EACH_S + 4 * FRAME_S)
     queued_s = 2 * FRAME_S + 15 * EACH_S
