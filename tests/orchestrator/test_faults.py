@@ -117,8 +117,8 @@ FAULTS = [
         Fault(f"{what} {file} {how.__name__}", line, 0, says, how(f"{POINT}/{file}"), left)
         for how in (cut, zeros)
         for file, why in (
-            ("manifest.json", r"manifest.json: cannot be read \(.*\)"),
-            ("point.json", r"point.json: cannot be read \(.*\)"),
+            ("manifest.json", r"manifest.json: is not JSON \(.*\)"),
+            ("point.json", r"point.json: is not JSON \(.*\)"),
             ("rounds.parquet", f"rounds.parquet: {PARQUET}"),
             ("energy.parquet", f"energy.parquet: {PARQUET}"),
         )
@@ -133,9 +133,9 @@ FAULTS = [
     Fault("campaign.yaml cut", "campaign status c", 2, "c/campaign.yaml: ",
           cut("c/campaign.yaml")),
     # A killed run whose checkpoint was cut.
-    Fault("sessions cut", RESUME, 2, "--resume: .*sessions.json: cannot be read .* earlier starts",
+    Fault("sessions cut", RESUME, 2, "--resume: .*sessions.json: is not JSON .* earlier starts",
           text(".k.part/checkpoint/sessions.json", "[")),
-    Fault("inputs cut", RESUME, 2, "--resume: .*inputs.json: cannot be read .* comparison",
+    Fault("inputs cut", RESUME, 2, "--resume: .*inputs.json: is not JSON .* comparison",
           text(".k.part/checkpoint/inputs.json", "{")),
     Fault("round cut", RESUME, 2, "--resume: .*round-000000.npz: cannot be read",
           cut(".k.part/checkpoint/round-000000.npz"), STARTS),
