@@ -3,8 +3,9 @@
 
 """Marks and order of the tests, and checks of what they need.
 
-Tests that take long are marked `slow`, if `durations.json` says so: that file is measured. Those
-that `essential.toml` lists are not, so that `make test` plays a whole run of each kind.
+Tests that take long are marked `slow`, and those too long for CI `full`, if `durations.json` says
+so: that file is measured. Those that `essential.toml` lists are neither, so that `make test` plays
+a whole run of each kind.
 Tests that judge by the real clock are marked `alone`: `suite.py` runs them one by one. Tests that
 only use links and nodes are not, because a run that is late under load is as good an example.
 Tests marked `docker` need root and a Docker daemon, and those marked `guest` the kernel of virtual
@@ -91,8 +92,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(place) for place in alone):
             item.add_marker(pytest.mark.alone)
-        if table.slow(durations.name_of(item), durations.fixtures_of(item)):
+        name = durations.name_of(item)
+        if table.slow(name, durations.fixtures_of(item)):
             item.add_marker(pytest.mark.slow)
+        if table.full(name):
+            item.add_marker(pytest.mark.full)
         scopes.setdefault(scope_of(item.nodeid), []).append(item)
     first = [scopes.pop(f"{HERE.name}/{name}", []) for name in FIRST]
     waiting = [tests for scope, tests in scopes.items() if "::" in scope]

@@ -113,16 +113,23 @@ def test_what_a_fixture_costs_belongs_to_each_test_that_uses_it(tmp_path: Path) 
     assert not table.slow("test_it.py::test_second[2]", [])
 
 
+def test_ci_leaves_out_what_takes_too_long_itself() -> None:
+    seconds = {"a": durations.FULL_S, "b": durations.FULL_S - 0.1, "kind": 60.0}
+    table = durations.Table(seconds, {"kind"})
+    assert [name for name in ("a", "b", "kind", "other") if table.full(name)] == ["a"]
+
+
 def test_the_record_is_added_to_and_becomes_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record, table = tmp_path / "record.json", tmp_path / "table.json"
+    table.write_text('{"b": 7.0, "other": 9.0}')
     durations.add({"a": 2.0, "b": 0.5}, record)
     durations.add({"a": 3.04, "c": 0.25}, record)
     monkeypatch.setattr(durations, "TABLE", table)
     monkeypatch.setattr(sys, "argv", ["durations.py", str(record)])
     durations.main()
-    assert table.read_text() == '{\n"a": 3.0\n}\n'
+    assert table.read_text() == '{\n"a": 3.0,\n"other": 9.0\n}\n'
     assert capsys.readouterr().out == "1 of 3 are slow; the others take 1 s of all workers\n"
 
 
@@ -130,3 +137,14 @@ def test_the_record_is_added_to_and_becomes_the_table(
 def test_essential_tests_exist_and_would_be_slow(name: str) -> None:
     file, _, test = name.partition("::")
     assert f"def {test.partition('[')[0]}(" in (TESTS / file).read_text()
+
+
+def test_durations_are_those_of_tests_that_exist() -> None:
+    seconds = durations.Table.read().seconds
+    places = {name.removeprefix("fixture ").partition("[")[0] for name in seconds}
+    assert [place for place in sorted(places) if not _is_there(*place.split("::")[:2])] == []
+
+
+def _is_there(file: str, test: str = "") -> bool:
+    text = (TESTS / file).read_text("utf-8") if (TESTS / file).is_file() else ""
+    return f"def {test}(" in text

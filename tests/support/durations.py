@@ -5,7 +5,7 @@
 
     python tests/support/durations.py [RECORD]
 
-writes that file from what `suite.py` has recorded (by default `build/durations.json`).
+updates that file by what `suite.py` has recorded (by default `build/durations.json`).
 """
 
 import dataclasses
@@ -28,6 +28,8 @@ TEST = "test"
 """Name of the property that holds a test's name."""
 SLOW_S = 1.0
 """A test is slow from this duration on, and whatever uses such a fixture."""
+FULL_S = 8.0
+"""From this duration of its own on, a test is too long for CI."""
 
 
 _made: list[tuple[str, object]] = []
@@ -97,6 +99,10 @@ class Table:
             part in self.seconds for part in (name, *fixtures)
         )
 
+    def full(self, name: str) -> bool:
+        """Whether a test is too long for CI, and it is not essential."""
+        return name not in self.essential and self.seconds.get(name, 0) >= FULL_S
+
 
 def essential() -> list[str]:
     """Names of the tests of `essential.toml`, in its order."""
@@ -132,12 +138,20 @@ def add(seconds: Mapping[str, float], record: Path = RECORD) -> None:
 
 
 def main() -> None:
-    """Write the table from a record of all tests."""
+    """Update the table by a record of some tests, or all."""
     record = json.loads(Path(sys.argv[1] if sys.argv[1:] else RECORD).read_text("utf-8"))
-    slow = {name: round(took_s, 1) for name, took_s in sorted(record.items()) if took_s >= SLOW_S}
+    known = json.loads(TABLE.read_text("utf-8")) if TABLE.exists() else {}
+    slow = {
+        name: round(took_s, 1)
+        for name, took_s in sorted((known | record).items())
+        if took_s >= SLOW_S
+    }
     TABLE.write_text(json.dumps(slow, indent=0) + "\n", "utf-8")
     spent_s = sum(took_s for name, took_s in record.items() if name not in slow)
-    print(f"{len(slow)} of {len(record)} are slow; the others take {spent_s:.0f} s of all workers")
+    print(
+        f"{len(slow.keys() & record)} of {len(record)} are slow; "
+        f"the others take {spent_s:.0f} s of all workers"
+    )
 
 
 if __name__ == "__main__":
