@@ -77,7 +77,7 @@ def bundle(
         InputError: The folder is not such a directory, the run is not complete, or a file is
             missing.
     """
-    check_writable("out", out)
+    check_writable("out", out, ".zip")
     content = _campaign(directory) if (directory / CAMPAIGN).is_file() else _run(directory)
     folder = CONTENT[content.kind]
     files = {f"{folder}/{path.relative_to(directory)}": path for path in _files(directory)}

@@ -363,6 +363,6 @@ def perfetto(
     from orchestrator.reporting.perfetto import of_run
     from testbed.system.files import check_writable, write_json
 
-    check_writable("out", output)
+    check_writable("out", output, ".json")
     write_json(output, of_run(read_run(run_dir).tables))
     out.print(f"{output}: open it in https://ui.perfetto.dev")

@@ -276,7 +276,7 @@ def import_(
 
     if kind not in FORMATS:
         raise InputError(f"FORMAT: {not_one_of(kind, FORMATS)}")
-    check_writable("out", output)
+    check_writable("out", output, ".npz")
     given = [*(files or ()), *(down or ()), *filter(None, (ue, enb, vehicle, scenario))]
     if output.resolve() in [path.resolve() for path in given]:
         raise InputError(f"`out`: {output} is an input, which would be replaced")

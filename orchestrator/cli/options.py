@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli import completion
 from orchestrator.cli.console import json_only
 from testbed.core.errors import InputError
+from testbed.system.files import check_ending
 
 FILES = completion.files()
 JSON_FILES = completion.files(".json")
@@ -103,6 +104,7 @@ WaitQuiet = Annotated[
 
 def _or_stdout(context: typer.Context, path: Path | None) -> Path | None:
     if path != STDOUT or context.resilient_parsing:
+        check_ending("json", path, ".json")
         return path
     return context.with_resource(json_only())
 

@@ -117,7 +117,7 @@ def trace(
     if not rts and all(given is None for given in of_radios):
         if trace_file is not None:
             raise InputError("`trace`: needs `radio`; a trace of gains is there already")
-        check_writable("out", output)
+        check_writable("out", output, ".npz")
         with ns3_source(parsed) as own, shown("slots") as show:
             made = pieces(parsed, own, slots, lambda have: show("ns-3", have, slots))
             save_pieces(output, made, slots)
@@ -129,7 +129,7 @@ def trace(
             parsed, radio, wifi_standard, wifi_width_mhz, rts=rts, access_point_w=wifi_ap_w
         )
         assert access is not None  # without `radio`, the other options are refused
-        check_writable("out", output)
+        check_writable("out", output, ".npz")
         with open_source(parsed, trace_file) as source, shown("slots") as show:
             try:
                 channel = source.trace(slots).first(slots)

@@ -29,6 +29,11 @@ MOST_DATA_BYTES = 1 << 40
 """Size limit of a file with data or weights."""
 MOST_JSON_BYTES = 16 << 20
 """Size limit of a JSON file."""
+_ENDINGS = frozenset(
+    ".csv .gz .htm .html .json .npy .npz .parquet .pcap .pdf .png .svg .tar .txt .xlsx .yaml .yml"
+    " .zip".split()
+)
+"""Endings of names that tell of what kind a file is."""
 MOST_WAYS = 16
 """Largest number of paths, through symbolic links, on which a folder is read."""
 _SAFE_BYTES, _MOST_HOLLOW = 1 << 30, 200
@@ -344,14 +349,28 @@ def check_folder(folder: Path | None) -> None:
         raise InputError(f"`out`: the folder {there} cannot be written ({reason})") from None
 
 
-def check_writable(argument: str, path: Path | None) -> None:
+def check_ending(argument: str, path: Path | None, ending: str) -> None:
+    """Refuse a name whose ending says that the file is of another kind than what is written.
+
+    Raises:
+        InputError: The name has the ending of another kind; the message names the argument.
+    """
+    if path is not None and path.suffix.lower() in _ENDINGS - {ending}:
+        raise InputError(f"`{argument}`: must be a file *{ending}, not {path}")
+
+
+def check_writable(argument: str, path: Path | None, ending: str = "") -> None:
     """Refuse an output file that cannot be created, before any work is done.
+
+    With an ending, a name of another kind is refused as well: see `check_ending`.
 
     Raises:
         InputError: The file cannot be created; the message names the argument.
     """
     if path is None:
         return
+    if ending:
+        check_ending(argument, path, ending)
     try:
         if path.is_dir():
             raise InputError(f"`{argument}`: {path} is a directory")

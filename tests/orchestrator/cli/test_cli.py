@@ -85,6 +85,11 @@ call = partial(run_testbed, check=False, timeout=120)
         (["export", "x", "--out", "y", "--to", "onnx"], "--to: 'onnx' is not one of 'peft', "),
         (["predict", "."], ".: is a folder, not a scenario file"),
         (["predict", PAPER, "--steps", "s.csv"], "--steps: must be a file *.parquet, or none"),
+        (["predict", PAPER, "--json", "p.CSV"], "--json: must be a file *.json, not p.CSV"),
+        (["trace", PAPER, "--slots", "9", "--out", "t.csv"], "--out: must be a file *.npz, not t."),
+        (["import", "csv", "a.csv", "--out", "t.zip"], "--out: must be a file *.npz, not t.zip"),
+        (["bundle", "r", "--out", "b.tar.gz"], "--out: must be a file *.zip, not b.tar.gz"),
+        (["perfetto", "r", "--out", "p.html"], "--out: must be a file *.json, not p.html"),
         (["radio", "build", "lte", "--source", "x"], "radio build: 'lte' is not one of nr"),
         (["kernel", "build", "--source", "no.xz"], "--source: there is no file no.xz"),
         (
