@@ -103,6 +103,7 @@ from testbed.network.injection import (
     impairment_width,
 )
 from testbed.network.line import Line, LineCount
+from testbed.network.pacing import GONE
 from testbed.network.pcap import END_S, Capture
 from testbed.network.radio_driver import RadioDriver, RadioProcess
 from testbed.network.serial_line import SerialEnd
@@ -198,7 +199,7 @@ class Driver:
                 if self._fabric.relay is not None and self._fabric.relay.gone():
                     raise RunError("the process that carries links to other machines is gone")
                 if self._fabric.pacer is not None and self._fabric.pacer.gone():
-                    raise RunError("the process that paces narrow links is gone")
+                    raise RunError(GONE)
                 self._injection.tell(self._counters())
             case Answer(report):
                 self._answer(report)

@@ -18,7 +18,6 @@ import heapq
 import mmap
 import os
 import random
-import select
 import signal
 import socket
 import struct
@@ -32,6 +31,7 @@ from testbed.core.impairment import Impairment, Losses
 from testbed.system import linux, netlink
 from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
 from testbed.system.netlink import attribute, message, nested, text, u32
+from testbed.system.waiting import Inputs
 
 LATE_NS = 1_000_000
 SPIN_NS = 60_000
@@ -228,6 +228,7 @@ def _missed(taken: socket.socket) -> int:
 
 def _carry(ways: Sequence[_Way], shared: mmap.mmap) -> None:
     by_file = {way.taken.fileno(): place for place, way in enumerate(ways)}
+    inputs = Inputs(by_file)
     held: list[tuple[int, int, int, bytes]] = []
     serial = 0
     while True:
@@ -242,7 +243,7 @@ def _carry(ways: Sequence[_Way], shared: mmap.mmap) -> None:
             _COUNTS.pack_into(shared, place * _COUNTS.size, way.lost, way.arrived, way.late)
             now_ns = time.time_ns()
         wait_s = max(0, held[0][0] - now_ns - SPIN_NS) * 1e-9 if held else None
-        for file in select.select(by_file, (), (), wait_s)[0]:
+        for file in inputs.wait(wait_s):
             place = by_file[file]
             way = ways[place]
             with contextlib.suppress(BlockingIOError):

@@ -23,7 +23,6 @@ import heapq
 import math
 import mmap
 import os
-import select
 import signal
 import socket
 import struct
@@ -32,12 +31,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 
+from testbed.core.errors import RunError
 from testbed.network.line import LATE_NS
 from testbed.network.shaping import End, QueueCount, Shape
 from testbed.system import linux
 from testbed.system.arrivals import NOTE_BYTES, note_arrivals, noted_ns
 from testbed.system.netlink import Batch, Netlink
+from testbed.system.waiting import Inputs
 
+GONE = "the process that paces narrow links is gone"
 SUPPLY_BPS = 4e6
 """The lowest rate of the shaper in front of the process."""
 MOST_PACED_BPS = 40e6
@@ -259,12 +261,20 @@ class Pacer:
         return os.waitpid(self._process, os.WNOHANG)[0] != 0
 
     def change(self, rates_bps: Sequence[tuple[End, float]], at_ns: int) -> None:
-        """Change the rates of paced ends, among others, at a monotonic time."""
+        """Change the rates of paced ends, among others, at a monotonic time.
+
+        Raises:
+            RunError: The process has ended.
+        """
         for end, rate_bps in rates_bps:
             if (place := self._places.get(id(end))) is not None:
                 _RATE.pack_into(self._shared, place * _RATE.size, rate_bps, at_ns)
-        with contextlib.suppress(BlockingIOError):
+        try:
             self._bell.send(b"\0")
+        except BlockingIOError:
+            pass  # It has not looked at earlier changes yet.
+        except BrokenPipeError:
+            raise RunError(GONE) from None
 
     def counted(self, end: End, count: QueueCount, at_ns: int) -> tuple[QueueCount, int]:
         """The counters of an end's queue, with the frames that the process holds, and their time.
@@ -337,7 +347,7 @@ class _Way:
 
 def _carry(ways: Sequence[_Way], shared: mmap.mmap, bell: socket.socket) -> None:
     by_file = {way.come.fileno(): place for place, way in enumerate(ways)}
-    files = [bell.fileno(), *by_file]
+    inputs = Inputs((bell.fileno(), *by_file))
     known = [(0.0, 0)] * len(ways)
     due: list[tuple[float, int]] = []
 
@@ -362,7 +372,7 @@ def _carry(ways: Sequence[_Way], shared: mmap.mmap, bell: socket.socket) -> None
             note(place)
             now_ns = time.monotonic_ns()
         wait_s = max(0.0, due[0][0] - now_ns - _LEAD_NS) * 1e-9 if due else None
-        ready = select.select(files, (), (), wait_s)[0]
+        ready = inputs.wait(wait_s)
         if bell.fileno() in ready:
             ready.remove(bell.fileno())
             if not bell.recv(64):

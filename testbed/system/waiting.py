@@ -1,9 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Waiting for a time of the monotonic clock, as precisely as the machine allows."""
+"""Waiting for a time of the monotonic clock or for input, as precisely as the machine allows."""
 
+import os
+import select
 import time
+from collections.abc import Iterable
 
 from testbed.core.clock import sleep_ns
 from testbed.system import inside
@@ -42,3 +45,23 @@ def wait_until(moment_ns: int, spin_ns: int = SPIN_NS) -> None:
         sleep_ns(rest_ns)
     while time.monotonic_ns() < moment_ns:
         pass
+
+
+class Inputs:
+    """The files from which a process reads, of any number, for a process that has no other input.
+
+    `poll` waits for whole milliseconds, and `select` for no file whose number is above 1023, of
+    which the links of a hundred UAVs need more. So `select` waits for one file, which tells of all
+    and takes the number of the standard input.
+    """
+
+    def __init__(self, files: Iterable[int]) -> None:
+        self._files = select.epoll()
+        for file in files:
+            self._files.register(file, select.EPOLLIN)
+        os.dup2(self._files.fileno(), 0)
+
+    def wait(self, seconds: float | None) -> list[int]:
+        """The files that can be read, as soon as there is one, or at the end of this time."""
+        select.select((0,), (), (), seconds)
+        return [file for file, _ in self._files.poll(0)]

@@ -3,13 +3,20 @@
 
 """Narrow links: each frame arrives when its last bit has been sent at the rates of the slots."""
 
+import fcntl
+import os
+import signal
+import socket
 import struct
-from typing import Any
+import time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from small_world import SmallWorld
 
+from testbed.core.errors import RunError
 from testbed.network.pacing import (
     _COUNTS,
     _RATE,
@@ -17,6 +24,7 @@ from testbed.network.pacing import (
     MOST_PACED_BPS,
     MOST_PACED_LINKS,
     SUPPLY_BPS,
+    Course,
     PacedEnd,
     Pacer,
     Service,
@@ -196,6 +204,26 @@ def test_transfers_over_paced_links_follow_the_integral_of_rates_that_jump(tmp_p
     ever = np.full(6000, 5e6)
     error_s = back.integral_error_s(ever, slot_s, small.on_link_bytes(100_000))
     assert -8 * 1514 / 5e6 < error_s < 0.05
+
+
+def test_links_are_paced_whatever_the_numbers_of_their_files() -> None:
+    """The links of a hundred UAVs have more files than `select` can wait for."""
+    come, go = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with come, go:
+        high = socket.socket(fileno=fcntl.fcntl(come.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500))
+        end, supply = PacedEnd(7, Shape()), SimpleNamespace(send=repr, check=list)
+        pacer = Pacer([Course(end, cast(Any, supply), high, go)], Shape())
+    for change in (1, 2):
+        pacer.change([(end, change * 1e6)], change)
+        until = time.monotonic() + 30
+        while pacer._read(0)[0].changed_ns != change and time.monotonic() < until:
+            time.sleep(0.001)
+        assert pacer._read(0)[0].changed_ns == change
+    os.kill(pacer._process, signal.SIGKILL)
+    os.waitid(os.P_PID, pacer._process, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(RunError, match="the process that paces narrow links is gone"):
+        pacer.change([(end, 3e6)], 3)
+    assert pacer.gone()
 
 
 def test_counters_are_those_of_the_bits_that_have_been_sent() -> None:
