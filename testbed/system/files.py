@@ -29,10 +29,9 @@ MOST_DATA_BYTES = 1 << 40
 """Size limit of a file with data or weights."""
 MOST_JSON_BYTES = 16 << 20
 """Size limit of a JSON file."""
-_ENDINGS = frozenset(
-    ".csv .gz .htm .html .json .npy .npz .parquet .pcap .pdf .png .svg .tar .txt .xlsx .yaml .yml"
-    " .zip".split()
-)
+_TABLES = {".csv", ".json", ".npy", ".npz", ".parquet", ".pcap", ".txt", ".xlsx", ".yaml", ".yml"}
+_PAGES = {".htm", ".html", ".pdf", ".png", ".svg"}
+_ENDINGS = _TABLES | _PAGES | {".gz", ".tar", ".zip"}
 """Endings of names that tell of what kind a file is."""
 MOST_WAYS = 16
 """Largest number of paths, through symbolic links, on which a folder is read."""
