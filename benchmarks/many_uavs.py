@@ -87,7 +87,7 @@ def figure(runs: dict[int, dict[str, Any]]) -> Figure:
         axes.set_xticks(counts, [str(k) for k in counts])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return drawing
 
 
