@@ -32,7 +32,7 @@ MOST_JSON_BYTES = 16 << 20
 _TABLES = {".csv", ".json", ".npy", ".npz", ".parquet", ".pcap", ".txt", ".xlsx", ".yaml", ".yml"}
 _PAGES = {".htm", ".html", ".pdf", ".png", ".svg"}
 _ENDINGS = _TABLES | _PAGES | {".gz", ".tar", ".zip"}
-"""Endings of names that tell of what kind a file is."""
+"""Endings of names that show of what kind a file is."""
 MOST_WAYS = 16
 """Largest number of paths, through symbolic links, on which a folder is read."""
 _SAFE_BYTES, _MOST_HOLLOW = 1 << 30, 200
@@ -349,7 +349,7 @@ def check_folder(folder: Path | None) -> None:
 
 
 def check_ending(argument: str, path: Path | None, ending: str) -> None:
-    """Refuse a name whose ending says that the file is of another kind than what is written.
+    """Refuse a name whose ending is that of another kind of file than what is written.
 
     Raises:
         InputError: The name has the ending of another kind; the message names the argument.

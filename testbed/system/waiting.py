@@ -51,8 +51,8 @@ class Inputs:
     """The files from which a process reads, of any number, for a process that has no other input.
 
     `poll` waits for whole milliseconds, and `select` for no file whose number is above 1023, of
-    which the links of a hundred UAVs need more. So `select` waits for one file, which tells of all
-    and takes the number of the standard input.
+    which the links of a hundred UAVs need more. So `select` waits for a single file, that of epoll,
+    which takes the number of the standard input.
     """
 
     def __init__(self, files: Iterable[int]) -> None:
