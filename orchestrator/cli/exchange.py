@@ -276,10 +276,10 @@ def import_(
 
     if kind not in FORMATS:
         raise InputError(f"FORMAT: {not_one_of(kind, FORMATS)}")
-    check_writable("out", output, ".npz")
     given = [*(files or ()), *(down or ()), *filter(None, (ue, enb, vehicle, scenario))]
     if output.resolve() in [path.resolve() for path in given]:
         raise InputError(f"`out`: {output} is an input, which would be replaced")
+    check_writable("out", output, ".npz")
     if overrides and scenario is None:
         raise InputError("`overrides`: apply to a scenario; give `scenario`, too")
     options = Options(

@@ -28,7 +28,7 @@ TEST = "test"
 """Name of the property that holds a test's name."""
 SLOW_S = 1.0
 """A test is slow from this duration on, and whatever uses such a fixture."""
-FULL_S = 5.0
+FULL_S = 4.0
 """From this duration of its own on, a test is too long for CI."""
 
 
