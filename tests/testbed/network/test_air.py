@@ -18,9 +18,9 @@ SIZE = 500_000
 SHAPE = Shape(impaired=True, single_frames=True)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    with SmallWorld(tmp_path_factory.mktemp("world"), shape=SHAPE) as small:
+@pytest.fixture
+def small(tmp_path):
+    with SmallWorld(tmp_path, shape=SHAPE) as small:
         small.connect()
         yield small
 
@@ -61,7 +61,9 @@ def test_each_lost_frame_is_counted_in_its_slot(small):
     """Frames are lost in two slots alone, and what was lost stands there.
 
     Counters are read just after frames begin to be lost, so that the first may count before."""
-    small.injector.report()
+    losses = Losses(0.0, 1.0, 0.2, 0.0)
+    ways = [Impairment(losses=losses, seed=5, by_slot=True)], [Impairment(by_slot=True)]
+    small.injector.impair(*ways)
     of_slots = np.zeros((1, 1000, 3))
     of_slots[:, 20:22, 2] = 0.2
     small.injector.impair_slots(0, of_slots, np.zeros((1, 1000, 3)))
