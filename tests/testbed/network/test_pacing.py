@@ -32,6 +32,7 @@ from testbed.network.pacing import (
     paced_links,
 )
 from testbed.network.shaping import WITHOUT_CREDIT_S, QueueCount, Shape
+from testbed.system import linux
 
 FRAME_BITS = 1514 * 8.0
 MS = 1_000_000
@@ -208,6 +209,7 @@ def test_transfers_over_paced_links_follow_the_integral_of_rates_that_jump(tmp_p
 
 def test_links_are_paced_whatever_the_numbers_of_their_files() -> None:
     """The links of a hundred UAVs have more files than `select` can wait for."""
+    linux.raise_open_files()
     come, go = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with come, go:
         high = socket.socket(fileno=fcntl.fcntl(come.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500))
